@@ -1,0 +1,1 @@
+"""One run: settings, judging, updating, reporting."""

@@ -1,0 +1,184 @@
+"""A record and its baseline → the record with its verdicts. Sees data only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pytest_llmspeed.core import advice
+from pytest_llmspeed.core.baselines import Session, Window
+from pytest_llmspeed.core.budgets import Budget, check
+from pytest_llmspeed.core.decision import compare
+from pytest_llmspeed.core.environment import what_changed
+from pytest_llmspeed.core.metrics import METRICS
+from pytest_llmspeed.core.record import TestRecord
+from pytest_llmspeed.core.verdicts import CONSEQUENCES, BudgetCheck, Comparison, Verdict, gravest
+
+GATED = ("ttft_ms", "tpot_ms")
+LENGTH_BOUND = ("e2e_ms", "throughput_tps")
+"""Metrics that follow the length of the answer."""
+LENGTH_SLACK = 1.10
+WORKLOAD_SLACK = 1.20
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the run asks of the judgement beyond the table of consequences."""
+
+    require_baseline: bool = False
+    strict: bool = False
+    accept: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What one test is judged by: its budgets, its stored sessions, and M, the gate's comparisons.
+
+    `now` is the record as a session. `elsewhere` names other environments that have baselines.
+    `earlier` is the sentence of an earlier attempt of this test that was found slower.
+    `overridden_in` names the file of an `llm_client` that is not ours.
+    """
+
+    budgets: Sequence[Budget]
+    window: Window
+    now: Session
+    comparisons: int = 1
+    elsewhere: tuple[str, ...] = ()
+    earlier: str | None = None
+    overridden_in: str | None = None
+
+
+def judge(record: TestRecord, case: Case, policy: Policy) -> TestRecord:
+    """Return the record with budgets checked, comparisons made, and what follows of both."""
+    if not record.measurement.samples:
+        missing = (advice.nothing_measured(case.overridden_in),) if case.budgets else ()
+        return replace(record, problems=missing)
+    checks = tuple(check(budget, record.measurement) for budget in case.budgets)
+    invalid = tuple(_invalid(record, case))
+    found = () if invalid else tuple(_comparisons(case))
+    verdict = Verdict.INVALID if invalid else gravest([each.verdict for each in found])
+    judged = replace(record, budgets=checks, comparisons=found, verdict=verdict)
+    missed = tuple(_missed(checks, case.budgets))
+    return _with_consequences(judged, missed + invalid, case, policy)
+
+
+def gated_metrics(budgets: Sequence[Budget]) -> tuple[str, ...]:
+    """Return the metrics that are compared: TTFT and TPOT, and what a budget on a median names."""
+    named = (budget.metric.key for budget in budgets if budget.gates)
+    return tuple(dict.fromkeys((*GATED, *named)))
+
+
+def _invalid(record: TestRecord, case: Case) -> Iterator[str]:
+    """Sentences on why the speed of this run says nothing."""
+    counted = [sample for sample in record.measurement.samples if sample.call == "measure"]
+    failed = [sample for sample in counted if not sample.ok]
+    if failed and not any(budget.metric.name == "error_rate" for budget in case.budgets):
+        yield advice.failed_requests(len(failed), len(counted), failed[-1].error)
+    for stratum, series in case.now.series.items():
+        before = case.window.usual(stratum, "prompt_tokens")
+        now = series.prompt_tokens
+        if series.free and before and now and _apart(before, now) > WORKLOAD_SLACK:
+            yield advice.workload_changed(stratum, before, now)
+
+
+def _comparisons(case: Case) -> Iterator[Comparison]:
+    any_value = False
+    for stratum, series in case.now.series.items():
+        for metric in gated_metrics(case.budgets):
+            if metric in series.values or case.window.values(stratum, metric):
+                any_value = True
+                found = _compare(case, stratum, metric)
+                yield replace(found, metric=metric, label=series.label, stratum=stratum)
+    if not any_value and case.now.series:
+        reason = "no request gave a time to first token or per token; a budget on e2e_ms gets compared"
+        yield Comparison(Verdict.INCONCLUSIVE, reason, metric="ttft_ms")
+
+
+def _compare(case: Case, stratum: str, metric: str) -> Comparison:
+    if case.window.differs:
+        return Comparison(Verdict.INCOMPARABLE, "; ".join(case.window.differs))
+    series = case.now.series[stratum]
+    before, now = case.window.usual(stratum, "output_tokens"), series.output_tokens
+    if metric in LENGTH_BOUND and before and now and _apart(before, now) > LENGTH_SLACK:
+        return Comparison(Verdict.INCOMPARABLE, f"answers had {before:g} tokens, now {now:g}")
+    return compare(
+        case.window.values(stratum, metric),
+        series.values.get(metric, ()),
+        larger_is_worse=_larger_is_worse(metric),
+        comparisons=case.comparisons,
+        spans_a_day=case.window.spans_a_day,
+    )
+
+
+def _larger_is_worse(metric: str) -> bool:
+    return next(m.better == "lower" for m in METRICS.values() if m.key == metric)
+
+
+def _apart(one: float, other: float) -> float:
+    return max(one, other) / min(one, other)
+
+
+def _missed(checks: Sequence[BudgetCheck], budgets: Sequence[Budget]) -> Iterator[str]:
+    for found, budget in zip(checks, budgets, strict=True):
+        if not found.kept:
+            yield advice.budget_missed(found, budget.metric.key)
+
+
+def _with_consequences(
+    record: TestRecord, problems: tuple[str, ...], case: Case, policy: Policy
+) -> TestRecord:
+    worst = _worst(record)
+    hints: list[str] = []
+    accepted = None
+    if worst is not None and worst.verdict is Verdict.SLOWER:
+        changed = what_changed(case.window.facts, case.now.facts)
+        if policy.accept:
+            accepted = policy.accept
+        else:
+            problems += (advice.slower(worst, changed),)
+            hints.append(advice.accept('"why"'))
+    elif worst is not None:
+        sentence = _advice(worst, case)
+        if _fails(worst.verdict, policy):
+            problems += (f"{worst.verdict.value}: {sentence}",)
+        elif sentence:
+            hints.append(sentence)
+    if case.earlier and accepted is None:
+        problems += (f"an earlier attempt of this test was slower, and that stands: {case.earlier}",)
+    hints += [_close_call(found, case.budgets) for found in record.budgets if found.kept and found.close_call]
+    return replace(record, problems=problems, advice=tuple(hints), accepted=accepted)
+
+
+def _worst(record: TestRecord) -> Comparison | None:
+    """The comparison that speaks for the test: the gravest, of these the largest change for the worse."""
+    fitting = [found for found in record.comparisons if found.verdict is record.verdict]
+    return max(fitting, key=_badness, default=None)
+
+
+def _badness(found: Comparison) -> float:
+    if found.delta is None:
+        return 0.0
+    return found.delta if _larger_is_worse(found.metric) else 1 / found.delta
+
+
+def _fails(verdict: Verdict, policy: Policy) -> bool:
+    consequence = CONSEQUENCES[verdict]
+    required = consequence.fails_if_required and policy.require_baseline
+    return consequence.fails or required or (consequence.fails_if_strict and policy.strict)
+
+
+def _advice(worst: Comparison, case: Case) -> str:
+    makers: Mapping[Verdict, Any] = {
+        Verdict.SUSPECT: lambda: advice.suspect(worst),
+        Verdict.INCONCLUSIVE: lambda: advice.inconclusive(worst),
+        Verdict.NO_BASELINE: lambda: advice.no_baseline(case.elsewhere),
+        Verdict.INCOMPARABLE: lambda: advice.incomparable((worst.reason,)),
+    }
+    maker = makers.get(worst.verdict)
+    return maker() if maker else ""
+
+
+def _close_call(found: BudgetCheck, budgets: Sequence[Budget]) -> str:
+    budget = next(b for b in budgets if (b.name, b.label) == (found.name, found.label))
+    return advice.close_call(found, budget.metric.key)

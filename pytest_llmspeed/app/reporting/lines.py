@@ -1,0 +1,138 @@
+"""The closing section of the terminal: records → lines. Drawn here, decided elsewhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pytest_llmspeed.core.advice import name, percent, quantity
+from pytest_llmspeed.core.metrics import METRICS
+from pytest_llmspeed.core.record import TestRecord
+from pytest_llmspeed.core.verdicts import BudgetCheck, Comparison, Verdict, gravest
+
+HEADERS = ("test", "metric", "baseline", "now", "change", "verdict")
+DASH = "–"
+
+Row = tuple[str, str, str, str, str, str]
+
+
+def closing_section(
+    records: Sequence[TestRecord],
+    *,
+    verbose: bool,
+    stored: Sequence[Path] = (),
+    problems: Sequence[str] = (),
+) -> Iterator[str]:
+    """Yield the lines of the closing section: a table, advice, counts. None where nothing was used.
+
+    A row for what is not passed, with `verbose` for everything.
+    """
+    if not records and not problems:
+        return
+    rows = [row for record in records for row in _rows(record, verbose)]
+    if rows:
+        from tabulate import tabulate
+
+        yield from tabulate(rows, HEADERS, tablefmt="simple", disable_numparse=True).splitlines()
+        yield ""
+    for record in records:
+        for sentence in record.advice:
+            yield f"{record.nodeid}: {sentence}"
+    yield from problems
+    yield counts(records)
+    for path in stored:
+        yield f"baseline stored: {path}"
+
+
+def counts(records: Sequence[TestRecord]) -> str:
+    """One line that says how many tests were measured and what was found."""
+    found = Counter(_word(record) for record in records)
+    order = [verdict.value for verdict in Verdict]
+    parts = [f"{found[word]} {word}" for word in sorted(found, key=lambda w: _place(order, w))]
+    missed = sum(not check.kept for record in records for check in record.budgets)
+    if missed:
+        parts.append(f"{missed} budget{'' if missed == 1 else 's'} missed")
+    return f"{len(records)} test{'' if len(records) == 1 else 's'} measured: {', '.join(parts) or 'nothing'}"
+
+
+def _place(order: list[str], word: str) -> int:
+    return order.index(word) if word in order else len(order)
+
+
+def _word(record: TestRecord) -> str:
+    """What the counting line calls a test."""
+    if record.partial:
+        return "interrupted"
+    if record.accepted is not None:
+        return "accepted"
+    return "not compared" if record.verdict is None else record.verdict.value
+
+
+def _rows(record: TestRecord, verbose: bool) -> Iterator[Row]:
+    if record.partial:
+        done = len(record.measurement.samples)
+        yield (record.nodeid, DASH, DASH, DASH, DASH, f"interrupted after {done} requests")
+        return
+    for check in record.budgets:
+        if verbose or not check.kept:
+            yield _budget_row(record, check)
+    shown = list(_worst_of_each_metric(record.comparisons))
+    for found in shown:
+        if verbose or found.verdict is not Verdict.PASSED:
+            yield _comparison_row(record, found)
+    if record.verdict is Verdict.INVALID:
+        reason = record.problems[-1] if record.problems else ""
+        yield (record.nodeid, DASH, DASH, DASH, DASH, f"invalid: {reason.partition(';')[0]}")
+
+
+def _worst_of_each_metric(comparisons: Sequence[Comparison]) -> Iterator[Comparison]:
+    for metric in dict.fromkeys(found.metric for found in comparisons):
+        of_metric = [found for found in comparisons if found.metric == metric]
+        worst = gravest([found.verdict for found in of_metric])
+        yield next(found for found in of_metric if found.verdict is worst)
+
+
+def _budget_row(record: TestRecord, check: BudgetCheck) -> Row:
+    unit_of = _metric_key(check.name)
+    sign = "≥" if _higher_is_better(unit_of) else "≤"
+    label = f" of {check.label!r}" if check.label else ""
+    metric = f"{check.name}{label} {sign} {quantity(check.limit, unit_of)}"
+    now = DASH if check.observed is None else quantity(check.observed, unit_of)
+    missed = "not measured" if check.observed is None else "budget missed"
+    return (record.nodeid, metric, DASH, now, DASH, "budget kept" if check.kept else missed)
+
+
+def _metric_key(budget_name: str) -> str:
+    return next(m.key for m in METRICS.values() if budget_name.startswith(m.name))
+
+
+def _higher_is_better(metric: str) -> bool:
+    return any(m.key == metric and m.better == "higher" for m in METRICS.values())
+
+
+def _comparison_row(record: TestRecord, found: Comparison) -> Row:
+    return (
+        record.nodeid,
+        name(found),
+        DASH if found.baseline is None else quantity(found.baseline, found.metric),
+        DASH if found.now is None else quantity(found.now, found.metric),
+        _change(found),
+        _verdict(record, found),
+    )
+
+
+def _change(found: Comparison) -> str:
+    if found.delta is None or found.ci is None:
+        return DASH
+    low, high = (percent(bound) for bound in found.ci)
+    return f"{percent(found.delta)} ({low} to {high})"
+
+
+def _verdict(record: TestRecord, found: Comparison) -> str:
+    """The verdict with its number: what `passed` rules out, what was accepted."""
+    if found.verdict is Verdict.SLOWER and record.accepted is not None:
+        return f"slower, accepted: {record.accepted}"
+    if found.verdict is Verdict.PASSED:
+        return "passed: no slowdown above 20 %"
+    return found.verdict.value.replace("_", " ")

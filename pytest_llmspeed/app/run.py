@@ -1,0 +1,160 @@
+"""The one object of a run: settings, engines, stored sessions, and what the tests recorded."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pytest_llmspeed.app import update
+from pytest_llmspeed.app.judge import GATED, Case, Policy, judge
+from pytest_llmspeed.app.reporting.lines import closing_section
+from pytest_llmspeed.app.reporting.report_file import write_report
+from pytest_llmspeed.app.settings import Settings
+from pytest_llmspeed.core.baselines import Session, gated_comparisons, session_of_test, window
+from pytest_llmspeed.core.budgets import Budget
+from pytest_llmspeed.core.environment import environment_name
+from pytest_llmspeed.core.errors import StoreError
+from pytest_llmspeed.core.record import RunRecord, TestRecord, run_to_builtins, test_to_builtins
+from pytest_llmspeed.core.verdicts import Verdict
+from pytest_llmspeed.edges import clock, machine
+from pytest_llmspeed.edges.engines.base import Engine
+from pytest_llmspeed.edges.engines.pool import Pool
+from pytest_llmspeed.edges.engines.registry import Registry
+from pytest_llmspeed.edges.store.folder import FolderStore, Stored
+
+
+class Run:
+    """One pytest invocation, or one worker of it.
+
+    Stored sessions are read once, when the first test is judged: what is judged does not depend on
+    the order of tests, nor on what this run will store.
+    """
+
+    def __init__(self, settings: Settings, backends: Mapping[str, str], folder: Path) -> None:
+        self.settings = settings
+        self.folder = folder
+        self.registry = Registry(backends)
+        self.pool = Pool(self.registry)
+        self.store = FolderStore(settings.store_folder)
+        self.records: dict[str, TestRecord] = {}
+        self.stored_files: list[Path] = []
+        self.selected_comparisons = 0
+        self._write_problems: list[str] = []
+        self._stored: dict[str, Stored] = {}
+        self._by_identity: dict[str, dict[str, list[Session]]] = {}
+        self._gated: dict[str, int] = {}
+        self._earlier: dict[str, str] = {}
+        self._started = clock.wall()
+
+    @cached_property
+    def facts(self) -> RunRecord:
+        """What is known of this run without its tests."""
+        here = machine.machine()
+        return RunRecord(
+            started=self._started.isoformat(),
+            run_id=uuid.uuid4().hex[:8],
+            job=machine.ci_job(),
+            commit=machine.commit(self.folder),
+            facts={
+                "cpu": here.cpu,
+                "cpus": here.cpus,
+                "memory_mib": here.memory_mib,
+                "system": here.system,
+                "arch": here.arch,
+                "python": here.python,
+            },
+            options=self.settings.shown,
+        )
+
+    def environment_of(self, engine: Engine) -> str:
+        """The environment that a session on `engine` belongs to."""
+        return environment_name(self.settings.environment, engine.hardware, machine.machine())
+
+    def judge(self, record: TestRecord, budgets: Sequence[Budget], overridden_in: str | None) -> TestRecord:
+        """Return the record with its verdicts."""
+        now = session_of_test(test_to_builtins(record, text=False), self._run_facts())
+        case = Case(
+            budgets=budgets,
+            window=window(self._history(record), record.identity, record.key),
+            now=now,
+            comparisons=max(1, self.selected_comparisons, self._stored_comparisons(record)),
+            elsewhere=self._elsewhere(record),
+            earlier=self._earlier.get(record.nodeid),
+            overridden_in=overridden_in,
+        )
+        policy = Policy(self.settings.require_baseline, self.settings.strict, self.settings.accept)
+        judged = judge(record, case, policy)
+        if judged.verdict is Verdict.SLOWER and judged.accepted is None:
+            self._earlier.setdefault(record.nodeid, next(iter(judged.problems), ""))
+        return judged
+
+    def count_selected(self, tests: int) -> None:
+        """Note how many selected tests will be compared; more than are stored raise M."""
+        self.selected_comparisons = tests * len(GATED)
+
+    def _run_facts(self) -> dict[str, Any]:
+        facts = self.facts
+        return {
+            "started": facts.started,
+            "id": facts.run_id,
+            "job": facts.job,
+            "commit": facts.commit,
+        }
+
+    def _load(self, environment: str) -> Stored:
+        if environment not in self._stored:
+            self._stored[environment] = found = self.store.load(environment)
+            self._gated[environment] = gated_comparisons(found.sessions)
+            index = self._by_identity.setdefault(environment, {})
+            for session in found.sessions:
+                index.setdefault(session.identity, []).append(session)
+        return self._stored[environment]
+
+    def _history(self, record: TestRecord) -> Sequence[Session]:
+        self._load(record.environment)
+        return self._by_identity[record.environment].get(record.identity, ())
+
+    def _stored_comparisons(self, record: TestRecord) -> int:
+        self._load(record.environment)
+        return self._gated[record.environment]
+
+    def _elsewhere(self, record: TestRecord) -> tuple[str, ...]:
+        if self._load(record.environment).sessions:
+            return ()
+        return tuple(self.store.environments())
+
+    @property
+    def finished(self) -> RunRecord:
+        """The record of this run with all its tests."""
+        return replace(self.facts, tests=tuple(self.records.values()))
+
+    def write(self, *, may_store: bool) -> bool:
+        """Write baselines, if asked for and allowed, and the report; return False if either failed."""
+        try:
+            if self.settings.update and may_store:
+                self.stored_files = update.write(update.plan(self.finished), self.store)
+            if path := self.settings.json_file:
+                report = run_to_builtins(self.finished, text=self.settings.json_text)
+                write_report(path, report)
+        except StoreError as error:
+            self._write_problems.append(str(error))
+            return False
+        return True
+
+    def closing_section(self, *, verbose: bool) -> Iterator[str]:
+        """The lines of the closing section; none where no test was measured."""
+        problems = [problem for stored in self._stored.values() for problem in stored.problems]
+        return closing_section(
+            self.finished.tests,
+            verbose=verbose,
+            stored=self.stored_files,
+            problems=[*problems, *self._write_problems],
+        )
+
+    def close(self) -> None:
+        """Stop all engines."""
+        self.pool.close()

@@ -1,0 +1,47 @@
+"""Verdicts and flags → the run files to write; then the writing, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pytest_llmspeed.core.record import RunRecord, TestRecord, run_to_builtins
+from pytest_llmspeed.core.verdicts import CONSEQUENCES
+from pytest_llmspeed.edges.store.folder import FolderStore
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One run file to be written."""
+
+    environment: str
+    name: str
+    run: RunRecord
+
+
+def plan(run: RunRecord) -> Iterator[Write]:
+    """Yield one run file for each environment that has sessions to store."""
+    stored = [test for test in run.tests if may_be_stored(test)]
+    for environment in dict.fromkeys(test.environment for test in stored):
+        tests = tuple(test for test in stored if test.environment == environment)
+        yield Write(environment, _name(run), replace(run, tests=tests))
+
+
+def may_be_stored(test: TestRecord) -> bool:
+    """True if the test passed in all phases with a verdict that may be stored, or was accepted."""
+    if test.outcome != "passed" or test.partial or test.verdict is None or test.problems:
+        return False
+    return test.accepted is not None or CONSEQUENCES[test.verdict].stored
+
+
+def write(writes: Iterable[Write], store: FolderStore) -> list[Path]:
+    """Write the run files, without answers; return their paths. Raises `StoreError`."""
+    return [
+        store.write(each.environment, each.name, run_to_builtins(each.run, text=False)) for each in writes
+    ]
+
+
+def _name(run: RunRecord) -> str:
+    started = run.started.partition("+")[0].replace("-", "").replace(":", "").replace(".", "")
+    return f"{started}-{run.commit or 'nocommit'}-{run.run_id}.json"

@@ -1,0 +1,1 @@
+"""Pure, frozen data and the functions on it: metrics, budgets, the decision, baselines."""

@@ -1,0 +1,199 @@
+"""Stored sessions → the window that a new session is compared with. Pure functions only.
+
+A *session* is one stored run of one test. A *level* is the sessions since the last accepted
+change: a session that was found faster, or was accepted as slower, starts a new one. The *window*
+is the last ten sessions of the level, each of another CI job (of one job the first counts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from statistics import median
+from typing import Any
+
+from pytest_llmspeed.core.decision import WINDOW
+from pytest_llmspeed.core.verdicts import Verdict
+
+SERIES_METRICS = ("ttft_ms", "ttfo_ms", "tpot_ms", "e2e_ms", "throughput_tps", "itl_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The values of one stratum of one session, metric → values in the order measured."""
+
+    label: str | None
+    values: Mapping[str, tuple[float, ...]]
+    output_tokens: float | None
+    prompt_tokens: float | None
+    free: bool
+    """True if the prompts are not part of the key (calls of `generate`, alone or in `rounds`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One run of one test as the gate sees it: stratum → series."""
+
+    identity: str
+    environment: str
+    key: Mapping[str, Any]
+    started: str
+    run_id: str
+    job: str | None
+    facts: Mapping[str, Any]
+    series: Mapping[str, Series]
+    starts_level: bool = False
+    reason: str | None = None
+
+    @property
+    def replicate(self) -> str:
+        """What makes it independent of other sessions: its CI job, else its run."""
+        return self.job or self.run_id
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The sessions that count, oldest first, and the facts recorded with the newest."""
+
+    sessions: tuple[Session, ...] = ()
+    spans_a_day: bool = False
+    differs: tuple[str, ...] = field(default=())
+    """Where the identity exists under another key only: "precision: bf16 → fp16", …"""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What was recorded with the newest session."""
+        return self.sessions[-1].facts if self.sessions else {}
+
+    def values(self, stratum: str, metric: str) -> list[tuple[float, ...]]:
+        """A metric's values of one stratum, one tuple a session that has any."""
+        found = (s.series[stratum].values.get(metric, ()) for s in self.sessions if stratum in s.series)
+        return [values for values in found if values]
+
+    def usual(self, stratum: str, what: str) -> float | None:
+        """The median over sessions of `output_tokens` or `prompt_tokens`; None if unknown."""
+        found = (getattr(s.series[stratum], what) for s in self.sessions if stratum in s.series)
+        known = [value for value in found if value is not None]
+        return median(known) if known else None
+
+
+def sessions_of_run(run: Mapping[str, Any]) -> Iterator[Session]:
+    """Yield the sessions of one run file (a report in builtins, of schema "llmspeed/1")."""
+    for test in run["tests"]:
+        yield session_of_test(test, run["run"])
+
+
+def session_of_test(test: Mapping[str, Any], run: Mapping[str, Any]) -> Session:
+    """Return the session that one test of a report stands for."""
+    accepted, backend = test["accepted"], test["backend"] or {}
+    facts = {**(backend.get("versions") or {}), "commit": run["commit"]}
+    facts |= {f"option {name}": value for name, value in (backend.get("options") or {}).items()}
+    return Session(
+        identity=test["identity"],
+        environment=test["environment"],
+        key=test["key"],
+        started=run["started"],
+        run_id=run["id"],
+        job=run["job"],
+        facts=facts,
+        series=_series(test["measurement"]["requests"]),
+        starts_level=accepted is not None or test["verdict"] == Verdict.FASTER,
+        reason=accepted,
+    )
+
+
+def _series(requests: Iterable[Mapping[str, Any]]) -> dict[str, Series]:
+    strata: dict[str, list[Mapping[str, Any]]] = {}
+    for request in requests:
+        if request["error"] is None:
+            strata.setdefault(request["stratum"], []).append(request)
+    return {stratum: _one_series(members) for stratum, members in strata.items()}
+
+
+def _one_series(members: Sequence[Mapping[str, Any]]) -> Series:
+    columns = {metric: tuple(_column(members, metric)) for metric in SERIES_METRICS}
+    return Series(
+        label=members[0]["label"],
+        values={metric: values for metric, values in columns.items() if values},
+        output_tokens=_median(members, "output_tokens"),
+        prompt_tokens=_median(members, "prompt_tokens"),
+        free=members[0]["call"] != "measure",
+    )
+
+
+def _column(members: Sequence[Mapping[str, Any]], metric: str) -> Iterator[float]:
+    for request in members:
+        value = _middle_gap(request) if metric == "itl_ms" else request[metric]
+        if value is not None:
+            yield value
+
+
+def _middle_gap(request: Mapping[str, Any]) -> float | None:
+    """The median gap of a request whose events carry about one token each."""
+    from pytest_llmspeed.core.metrics import TOKENS_PER_EVENT_LIMIT
+
+    tokens, events = request["output_tokens"], request["output_events"]
+    if not request["itl_ms"] or tokens is None or tokens / events > TOKENS_PER_EVENT_LIMIT:
+        return None
+    return float(median(request["itl_ms"]))
+
+
+def _median(members: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    known = [request[name] for request in members if request[name] is not None]
+    return median(known) if known else None
+
+
+def window(history: Iterable[Session], identity: str, key: Mapping[str, Any]) -> Window:
+    """Return what a new session of `identity` under `key` is compared with.
+
+    `history` is every session stored for its environment, in any order.
+    """
+    mine = sorted((s for s in history if s.identity == identity), key=lambda s: (s.started, s.run_id))
+    same = [session for session in mine if session.key == key]
+    if not same:
+        return Window(differs=tuple(_differences(mine[-1].key, key)) if mine else ())
+    level = _one_per_replicate(_current_level(same))[-WINDOW:]
+    return Window(tuple(level), spans_a_day=_span(level) >= timedelta(days=1))
+
+
+def _current_level(sessions: list[Session]) -> list[Session]:
+    starts = [place for place, session in enumerate(sessions) if session.starts_level]
+    return sessions[starts[-1] :] if starts else sessions
+
+
+def _one_per_replicate(sessions: list[Session]) -> list[Session]:
+    first: dict[str, Session] = {}
+    for session in sessions:
+        first.setdefault(session.replicate, session)
+    return list(first.values())
+
+
+def _span(sessions: list[Session]) -> timedelta:
+    started = [datetime.fromisoformat(session.started) for session in sessions]
+    return max(started) - min(started)
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    for name in new:
+        if old.get(name) != new[name]:
+            yield f"{name}: {_shown(old.get(name))} → {_shown(new[name])}"
+
+
+def _shown(value: Any) -> str:
+    return " + ".join(value) or "none" if isinstance(value, list) else str(value)
+
+
+def gated_comparisons(history: Iterable[Session]) -> int:
+    """Return how many comparisons the newest session of each identity would make, TTFT and TPOT."""
+    newest: dict[tuple[str, str], Session] = {}
+    for session in history:
+        slot = (session.identity, str(session.key))
+        if slot not in newest or newest[slot].started < session.started:
+            newest[slot] = session
+    return sum(
+        metric in series.values
+        for session in newest.values()
+        for series in session.series.values()
+        for metric in ("ttft_ms", "tpot_ms")
+    )

@@ -1,0 +1,212 @@
+"""Budgets: `llm_budget(ttft_p95_ms=300)` → a limit on a statistic, and whether it was kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite, isnan
+
+from pytest_llmspeed.core.errors import SettingsError, TooFewSamplesError, did_you_mean
+from pytest_llmspeed.core.measurement import Measurement, needed_samples, quantile
+from pytest_llmspeed.core.metrics import METRICS, TOKENS_PER_EVENT_LIMIT, Metric
+from pytest_llmspeed.core.verdicts import BudgetCheck
+
+NARROWING = ("label", "backend")
+_STATISTIC = re.compile(r"median|mean|min|max|p[1-9][0-9]?")
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A limit on one statistic of one metric. `label` and `backend` narrow what it holds for."""
+
+    metric: Metric
+    statistic: str
+    limit: float
+    label: str | None = None
+    backend: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name as a mark spells it, as in `ttft_p95_ms`."""
+        middle = "" if self.statistic == "median" else f"_{self.statistic}"
+        unit = f"_{self.metric.unit}" if self.metric.unit else ""
+        return f"{self.metric.name}{middle}{unit}"
+
+    @property
+    def slot(self) -> tuple[str, str | None, str | None]:
+        """What a closer mark's budget of the same name replaces."""
+        return self.name, self.label, self.backend
+
+    @property
+    def quantile(self) -> float | None:
+        """The quantile that is limited, None for mean, min, max and shares."""
+        if self.statistic == "median":
+            return 0.5
+        return int(self.statistic[1:]) / 100 if self.statistic.startswith("p") else None
+
+    @property
+    def needs_requests(self) -> int:
+        """How many requests the statistic needs (of gaps between tokens one request gives many)."""
+        if self.quantile is None or self.metric.name == "itl":
+            return 1
+        return needed_samples(self.quantile)
+
+    @property
+    def gates(self) -> bool:
+        """True if the metric is also compared with the baseline; a tail is a limit only."""
+        return self.metric.name != "error_rate" and self.statistic in ("median", "mean")
+
+
+def parse_budgets(limits: Mapping[str, object]) -> list[Budget]:
+    """Return the budgets of one `llm_budget(...)`; raises `SettingsError` naming the first wrong one."""
+    label, backend = (_narrowing(limits, name) for name in NARROWING)
+    named = {name: limit for name, limit in limits.items() if name not in NARROWING}
+    if not named:
+        raise SettingsError("llm_budget() sets no limit: write e.g. llm_budget(ttft_ms=300)")
+    return [
+        Budget(*_metric_and_statistic(name), _limit(name, value), label, backend)
+        for name, value in named.items()
+    ]
+
+
+def _narrowing(limits: Mapping[str, object], name: str) -> str | None:
+    value = limits.get(name)
+    if value is not None and not isinstance(value, str):
+        raise SettingsError(f"llm_budget({name}={value!r}): {name} takes a string")
+    return value
+
+
+def _metric_and_statistic(name: str) -> tuple[Metric, str]:
+    for metric in METRICS.values():
+        if name == metric.key:
+            return metric, "median" if metric.unit else "share"
+        head, tail = f"{metric.name}_", f"_{metric.unit}"
+        if metric.unit and name.startswith(head) and name.endswith(tail):
+            statistic = name[len(head) : -len(tail)]
+            if _STATISTIC.fullmatch(statistic):
+                return metric, statistic
+    known = [metric.key for metric in METRICS.values()]
+    raise SettingsError(
+        f"llm_budget({name}=…): no such budget; {did_you_mean(name, known)}; "
+        "a statistic goes before the unit, as in ttft_p95_ms (median, mean, min, max, p1 to p99)"
+    )
+
+
+def _limit(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise SettingsError(f"llm_budget({name}={value!r}): a limit is a finite number")
+    if value < 0:
+        raise SettingsError(f"llm_budget({name}={value!r}): a limit cannot be negative")
+    if name == "error_rate" and value > 1:
+        raise SettingsError(f"llm_budget({name}={value!r}): error_rate is a share from 0 to 1")
+    return float(value)
+
+
+def requests_needed(budgets: Sequence[Budget], label: str | None, least: int) -> int:
+    """Return how many rounds the budgets of a label need, at least `least`."""
+    fitting = (b.needs_requests for b in budgets if b.label in (None, label))
+    return max([least, *fitting])
+
+
+def check(budget: Budget, measurement: Measurement) -> BudgetCheck:
+    """Return whether the measurement keeps the budget, judged by the point estimate.
+
+    A metric that no request gave, or a quantile of too few samples, is not kept: "not measured".
+    """
+    chosen = measurement.labelled(budget.label)
+    if reason := _unmeasurable(budget, chosen, measurement):
+        return _not_measured(budget, reason)
+    if budget.metric.name == "error_rate":
+        return _check_error_rate(budget, chosen)
+    values = chosen.values(budget.metric.key)
+    try:
+        observed = _statistic(budget, values)
+    except TooFewSamplesError as few:
+        return _not_measured(budget, str(few))
+    kept = not budget.metric.worse(observed, budget.limit)
+    return BudgetCheck(budget.name, budget.limit, observed, kept, _interval(budget, values), budget.label)
+
+
+def _not_measured(budget: Budget, reason: str) -> BudgetCheck:
+    return BudgetCheck(budget.name, budget.limit, None, False, None, budget.label, reason)
+
+
+def _unmeasurable(budget: Budget, chosen: Measurement, whole: Measurement) -> str | None:
+    """Why the budget's metric has no value, or None where it has."""
+    if not chosen.samples:
+        if budget.label is None:
+            return "no request was measured"
+        return f"no request has the label {budget.label!r}; labels seen: {list(whole.labels)}"
+    if budget.metric.name == "error_rate" or chosen.values(budget.metric.key):
+        return None
+    succeeded = [sample for sample in chosen.samples if sample.ok]
+    if not succeeded:
+        return f"all {len(chosen.samples)} requests failed: {chosen.samples[-1].error}"
+    if all("non_streaming" in s.flags for s in succeeded) and budget.metric.name != "throughput":
+        return "the answers were not streamed, so they have an end-to-end time only"
+    if budget.metric.name in ("tpot", "itl", "throughput"):
+        return _no_token_figure(budget.metric.name, chosen)
+    return f"no request gave a value of {budget.metric.key}"
+
+
+def _no_token_figure(metric: str, chosen: Measurement) -> str:
+    succeeded = [sample for sample in chosen.samples if sample.ok]
+    if all(sample.output_tokens is None for sample in succeeded):
+        return (
+            "the server gave no token counts (usage) and no tokenizer is configured: "
+            "set tokenizer= in the llm_backend mark to a folder or hub id"
+        )
+    if all("buffered" in sample.flags for sample in succeeded):
+        return "all text came in one read, so there is no time between tokens: is a proxy buffering?"
+    if metric == "itl" and any(len(sample.itl_ms) for sample in succeeded):
+        return f"events carry more than {TOKENS_PER_EVENT_LIMIT} tokens each; use tpot_ms"
+    return "the answers had fewer than two tokens: raise max_tokens"
+
+
+def _statistic(budget: Budget, values: Sequence[float]) -> float:
+    if budget.quantile is not None:
+        return quantile(values, budget.quantile)
+    return {"mean": lambda: sum(values) / len(values), "min": lambda: min(values)}.get(
+        budget.statistic, lambda: max(values)
+    )()
+
+
+def _interval(budget: Budget, values: Sequence[float]) -> tuple[float | None, float | None] | None:
+    """A 95 % interval: of a quantile by order statistics, of a mean by Student's t."""
+    if len(values) < 2 or budget.statistic in ("min", "max"):
+        return None
+    if budget.quantile is None:
+        return _mean_interval(values)
+    from scipy.stats import quantile_test
+
+    ci = quantile_test(values, p=budget.quantile).confidence_interval(0.95)
+    return _or_none(float(ci.low)), _or_none(float(ci.high))
+
+
+def _mean_interval(values: Sequence[float]) -> tuple[float, float]:
+    from statistics import fmean, stdev
+
+    from pytest_llmspeed.core.stats import t_quantile
+
+    half = t_quantile(0.975, len(values) - 1) * stdev(values) / len(values) ** 0.5
+    return fmean(values) - half, fmean(values) + half
+
+
+def _or_none(value: float) -> float | None:
+    return None if isnan(value) or not isfinite(value) else value
+
+
+def _check_error_rate(budget: Budget, chosen: Measurement) -> BudgetCheck:
+    from scipy.stats import binomtest
+
+    failed, total = len(chosen.failures), len(chosen.samples)
+    ci = binomtest(failed, total).proportion_ci(0.95, method="wilson")
+    return BudgetCheck(
+        name=budget.name,
+        limit=budget.limit,
+        observed=failed / total,
+        kept=failed / total <= budget.limit,
+        ci=(float(ci.low), float(ci.high)),
+        label=budget.label,
+    )

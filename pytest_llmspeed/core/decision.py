@@ -1,0 +1,273 @@
+"""The session rule: whether this session is slower than the stored ones.
+
+Requests of one run share the mood of its machine, so a plain Mann-Whitney test on requests calls
+identical code slower in 10 to 40 % of runs. Here the session is the unit of replication: the
+Mann-Whitney test is necessary (`flagged`), and a t test on sessions, with a prior on how far
+sessions differ, decides. It is made at two locations of the log samples, the 10 % quantile (foreign
+load only ever slows, so it is steady) and the median (a slowdown can spare some requests). With
+x = ln(value), signed so that larger is worse, K sessions, l the location and m the median of x:
+
+    D    = l_new - mean l_k
+    v(n) = mean_k [(Q_k(q + h) - Q_k(q - h))/2]²,  h = sqrt(q(1 - q) min(I/n, 1))      (Woodruff)
+    t2   = max([d0 (s0² + v) + (K - 1) s2]/nu, v),  nu = d0 + K - 1,  s2 = variance of the l_k
+    SE²  = t2 (1 + 1/K) + max(0, v(n_new) - v(n)),  p = P(T_nu > D/SE)
+
+I = (1 + r)/(1 - r) corrects for the lag-1 autocorrelation r of the requests.
+`benchmarks/decision_adapter.py` lets anyone hold these functions against simulated noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, log, sqrt
+
+import numpy as np
+
+from pytest_llmspeed.core.stats import (
+    Array,
+    autocorrelation_products,
+    binomial_tail,
+    mann_whitney,
+    quantile_median_unbiased,
+    t_quantile,
+    t_tail,
+)
+from pytest_llmspeed.core.verdicts import Comparison, Verdict
+
+LEAST_REQUESTS = 5
+WINDOW = 10
+"""Sessions of a level that count."""
+LEAST_SHIFT = log(1.05)
+FLAG_P = 0.01
+FAMILY_P = 0.05
+SUSPECT_P = 0.05
+TAIL_FACTOR, TAIL_QUANTILE, TAIL_P = 1.10, 0.95, 0.02
+VALUE_FLOOR = 1e-3
+"""Values below this (a microsecond, of times in ms) count as this: a clock shows no less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where in a sample the sessions are compared.
+
+    `prior_sd` is the assumed spread between sessions, worth `prior_weight` degrees of freedom;
+    `alpha` the p value needed; `passes_below` the largest slowdown that `passed` may leave open.
+    """
+
+    quantile: float
+    prior_sd: float
+    alpha: float
+    passes_below: float
+    prior_weight: float = 4.0
+
+
+LOW = Location(quantile=0.1, prior_sd=0.03, alpha=0.005, passes_below=log(1.20))
+MID = Location(quantile=0.5, prior_sd=0.10, alpha=0.002, passes_below=log(1.10))
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """The new session against the stored ones at one location, in logs, larger is worse."""
+
+    location: Location
+    baseline: float
+    d: float
+    se: float
+    t2: float
+    extra: float
+    nu: float
+
+    @property
+    def p_slower(self) -> float:
+        """P value of being slower."""
+        return t_tail(self.d / self.se, self.nu) if self.se else _sure(self.d)
+
+    @property
+    def p_faster(self) -> float:
+        """P value of being faster."""
+        return t_tail(-self.d / self.se, self.nu) if self.se else _sure(-self.d)
+
+    @property
+    def half_width(self) -> float:
+        """Half of the 95 % interval of d."""
+        return t_quantile(0.975, self.nu) * self.se
+
+
+def compare(
+    baseline: Sequence[Sequence[float]],
+    new: Sequence[float],
+    *,
+    larger_is_worse: bool = True,
+    comparisons: int = 1,
+    spans_a_day: bool = True,
+) -> Comparison:
+    """Return the verdict on a new session against the stored sessions of its level.
+
+    `baseline` holds one sequence of values a session, oldest first, values in the order measured;
+    sessions of fewer than five values are left out and the last ten count. `comparisons` is M, how
+    many such comparisons the gate makes. Unless the sessions span a day (`spans_a_day`), their
+    spread is not taken to be smaller than the prior's: what has not been seen yet is not known to
+    be small.
+    """
+    sessions = [values for values in baseline if len(values) >= LEAST_REQUESTS][-WINDOW:]
+    if not baseline:
+        return Comparison(Verdict.NO_BASELINE, "no session is stored for it yet")
+    if len(new) < LEAST_REQUESTS or not sessions:
+        return _too_few(len(new), len(sessions))
+    sign = 1.0 if larger_is_worse else -1.0
+    logs = [_logs(values, sign) for values in sessions]
+    case = _Case(logs, _logs(new, sign), sign, comparisons, spans_a_day)
+    return case.comparison()
+
+
+class _Case:
+    """The figures of one comparison, each computed once."""
+
+    def __init__(
+        self, sessions: list[Array], new: Array, sign: float, comparisons: int, spans_a_day: bool
+    ) -> None:
+        self.sessions, self.new, self.sign = sessions, new, sign
+        self.comparisons = comparisons
+        self.pooled = np.concatenate(sessions)
+        self.ordered = [np.sort(values) for values in sessions]
+        inflation = _inflation(sessions)
+        self.low = self._shift(LOW, inflation, spans_a_day)
+        self.mid = self._shift(MID, inflation, spans_a_day)
+        self.median_shift = float(np.median(new)) - float(np.mean([np.median(x) for x in sessions]))
+        self.p_greater = mann_whitney(self.new.tolist(), self.pooled.tolist()).p
+
+    def _shift(self, location: Location, inflation: float, spans_a_day: bool) -> Shift:
+        ordered_new, k = np.sort(self.new), len(self.ordered)
+        places = [quantile_median_unbiased(x, location.quantile) for x in self.ordered]
+        n = float(np.mean([len(x) for x in self.ordered]))
+        v = self._woodruff(location, inflation, n)
+        v_new = self._woodruff(location, inflation, len(self.new))
+        prior, weight = location.prior_sd**2 + v, location.prior_weight
+        spread = float(np.var(places, ddof=1)) if k > 1 else 0.0
+        nu = weight + k - 1
+        t2 = max((weight * prior + (k - 1) * spread) / nu, v if spans_a_day else prior)
+        extra = max(0.0, v_new - v)
+        base = float(np.mean(places))
+        d = quantile_median_unbiased(ordered_new, location.quantile) - base
+        return Shift(location, base, d, sqrt(t2 * (1 + 1 / k) + extra), t2, extra, nu)
+
+    def _woodruff(self, location: Location, inflation: float, n: float) -> float:
+        """Mean squared half-spacing of the sessions' quantiles about the location."""
+        q = location.quantile
+        h = sqrt(q * (1 - q) * min(inflation / n, 1.0))
+        spacings = [
+            quantile_median_unbiased(x, min(q + h, 1.0)) - quantile_median_unbiased(x, max(q - h, 0.0))
+            for x in self.ordered
+        ]
+        return float(np.mean(np.square(spacings))) / 4
+
+    def comparison(self) -> Comparison:
+        """The verdict, with the figures of the location that speaks for it."""
+        verdict, shown, reason = self._verdict()
+        low, high = shown.d - shown.half_width, shown.d + shown.half_width
+        ends = sorted((exp(self.sign * low), exp(self.sign * high)))
+        alpha = min(shown.location.alpha, FAMILY_P / (2 * self.comparisons))
+        return Comparison(
+            verdict=verdict,
+            reason=reason,
+            baseline=exp(self.sign * shown.baseline),
+            now=exp(self.sign * (shown.baseline + shown.d)),
+            delta=exp(self.sign * shown.d),
+            ci=(ends[0], ends[1]),
+            p_samples=self.p_greater,
+            p_session=shown.p_slower,
+            visible=max(exp(t_quantile(1 - alpha, shown.nu) * shown.se), exp(LEAST_SHIFT)),
+            more_sessions=tuple((slow, self._more_sessions(slow)) for slow in (1.2, 1.1)),
+            sessions=len(self.sessions),
+        )
+
+    def _verdict(self) -> tuple[Verdict, Shift, str]:
+        flagged = self.p_greater <= FLAG_P and self.median_shift >= LEAST_SHIFT
+        if flagged:
+            for shift in (self.low, self.mid):
+                if shift.d >= LEAST_SHIFT and self._significant(shift, shift.p_slower):
+                    return Verdict.SLOWER, shift, ""
+            for shift in (self.low, self.mid):
+                if shift.d >= LEAST_SHIFT and shift.p_slower <= SUSPECT_P:
+                    return Verdict.SUSPECT, shift, "a slowdown shows, not yet beyond chance"
+        if faster := self._faster():
+            return Verdict.FASTER, faster, ""
+        if flagged:
+            return (
+                Verdict.INCONCLUSIVE,
+                self.low,
+                "requests are slower, but sessions differ as much",
+            )
+        return self._passed_or_open()
+
+    def _faster(self) -> Shift | None:
+        """The mirror of slower: the location that shows a speed-up, if one does."""
+        if self.median_shift > -LEAST_SHIFT or self._p_less() > FLAG_P:
+            return None
+        shifts = (self.low, self.mid)
+        return next((s for s in shifts if s.d <= -LEAST_SHIFT and self._significant(s, s.p_faster)), None)
+
+    def _p_less(self) -> float:
+        return mann_whitney(self.pooled.tolist(), self.new.tolist()).p
+
+    def _significant(self, shift: Shift, p: float) -> bool:
+        return p <= shift.location.alpha and 2 * self.comparisons * p <= FAMILY_P
+
+    def _passed_or_open(self) -> tuple[Verdict, Shift, str]:
+        open_low = self.low.d + self.low.half_width
+        if open_low >= LOW.passes_below:
+            reason = f"a slowdown of up to {exp(open_low) - 1:.0%} cannot be ruled out"
+            return Verdict.INCONCLUSIVE, self.low, reason
+        if self.mid.d >= MID.passes_below:
+            reason = f"the median moved by {exp(self.mid.d) - 1:.0%}, the fastest requests did not"
+            return Verdict.INCONCLUSIVE, self.mid, reason
+        slow = self._slow_requests()
+        if binomial_tail(slow, len(self.new), 1 - TAIL_QUANTILE) <= TAIL_P:
+            reason = f"the tail grew: {slow} of {len(self.new)} requests are slower than nearly all before"
+            return Verdict.INCONCLUSIVE, self.low, reason
+        return Verdict.PASSED, self.low, ""
+
+    def _slow_requests(self) -> int:
+        """New samples beyond 1.10 times the pooled baseline's 95 % quantile."""
+        edge = quantile_median_unbiased(np.sort(self.pooled), TAIL_QUANTILE) + log(TAIL_FACTOR)
+        return int(np.sum(self.new > edge))
+
+    def _more_sessions(self, slowdown: float) -> int | None:
+        """How many further sessions like these would show a slowdown; None if the window is too short."""
+        shift, k = self.low, len(self.sessions)
+        alpha = min(LOW.alpha, FAMILY_P / (2 * self.comparisons))
+        for sessions in range(k, WINDOW + 1):
+            nu = LOW.prior_weight + sessions - 1
+            se = sqrt(shift.t2 * (1 + 1 / sessions) + shift.extra)
+            if exp(t_quantile(1 - alpha, nu) * se) <= slowdown:
+                return sessions - k
+        return None
+
+
+def _inflation(sessions: list[Array]) -> float:
+    """I = (1 + r)/(1 - r), r pooled over the sessions and drawn to a prior of 0.3 worth 20 pairs."""
+    products = [autocorrelation_products(values) for values in sessions]
+    squares = sum(square for _, square in products)
+    r = sum(product for product, _ in products) / squares if squares else 0.0
+    n = float(np.mean([len(values) for values in sessions]))
+    pairs = sum(len(values) - 1 for values in sessions)
+    r = (pairs * (r + (1 + 4 * r) / n) + 20 * 0.3) / (pairs + 20)
+    r = min(max(r, 0.0), 0.8)
+    return (1 + r) / (1 - r)
+
+
+def _logs(values: Sequence[float], sign: float) -> Array:
+    floored: Array = np.maximum(np.asarray(values, float), VALUE_FLOOR)
+    return np.log(floored) * sign
+
+
+def _sure(d: float) -> float:
+    """The p value of a shift without any spread."""
+    return 0.0 if d > 0 else 1.0
+
+
+def _too_few(new: int, sessions: int) -> Comparison:
+    where = f"{new} requests" if new < LEAST_REQUESTS else "no stored session with enough requests"
+    reason = f"{where}; at least {LEAST_REQUESTS} are needed"
+    return Comparison(Verdict.INCONCLUSIVE, reason, sessions=sessions)

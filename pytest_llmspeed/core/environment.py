@@ -1,0 +1,60 @@
+"""Where a session was measured: what keys it, and what is only recorded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The hardware and system under the test run. `cpus` counts logical cores, memory is in MiB."""
+
+    cpu: str
+    cpus: int
+    memory_mib: int
+    system: str
+    arch: str
+    python: str
+
+    @property
+    def name(self) -> str:
+        """The machine as a key: processor, system and architecture, never a host name."""
+        return slug(f"{self.cpu} {self.system} {self.arch}")
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What an engine runs on, where that is not the machine's CPU: `remote` host or `gpus`."""
+
+    remote: str | None = None
+    gpus: str | None = None
+
+
+def environment_name(runner_class: str | None, hardware: Hardware, machine: Machine) -> str:
+    """Return the environment that keys a session, fit for a folder name.
+
+    A configured runner class stands instead of all else; a URL counts by its host, since the
+    client's hardware says nothing of the server's.
+    """
+    if runner_class:
+        return slug(runner_class)
+    if hardware.remote:
+        return slug(f"url {hardware.remote}")
+    return slug(f"{hardware.gpus} {machine.name}") if hardware.gpus else machine.name
+
+
+def slug(text: str) -> str:
+    """Return `text` in lower case with runs of other characters than letters, digits and dots as one dash."""
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.") or "unknown"
+
+
+def what_changed(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
+    """Return "name: old → new" of every recorded fact that differs, in order of name."""
+    names = sorted(before.keys() | now.keys())
+    return [
+        f"{name}: {before.get(name, 'none')} → {now.get(name, 'none')}"
+        for name in names
+        if before.get(name) != now.get(name)
+    ]

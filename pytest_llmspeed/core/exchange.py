@@ -1,0 +1,116 @@
+"""One request and what came back: all that the edges hand up.
+
+Engines and transports make an `Exchange` and nothing else; `core.metrics` makes every latency
+figure from it. All stamps are seconds of one monotonic clock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+Endpoint = Literal["chat", "completions"]
+TokenSource = Literal["engine", "usage", "tokenizer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked of an engine.
+
+    `prompt` is a text, or the messages of a chat in the shape of the OpenAI API. With
+    `endpoint="chat"` the chat template applies (a text is one user message), with "completions"
+    the text is continued as it stands. `timeout_s` limits the whole request.
+    """
+
+    prompt: str | tuple[Mapping[str, Any], ...]
+    endpoint: Endpoint = "chat"
+    model: str | None = None
+    max_tokens: int | None = None
+    temperature: float = 0.0
+    timeout_s: float = 120.0
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The prompt as chat messages."""
+        if isinstance(self.prompt, str):
+            return [{"role": "user", "content": self.prompt}]
+        return [dict(message) for message in self.prompt]
+
+    @property
+    def prompt_hash(self) -> str:
+        """A short hash of the prompt: the only trace of it that is ever stored."""
+        text = json.dumps(self.prompt, sort_keys=True, default=str, ensure_ascii=False)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+    @property
+    def forced_tokens(self) -> int | None:
+        """The output length that the request forces, or None where the model may stop early."""
+        if self.extra_body.get("ignore_eos"):
+            return self.max_tokens
+        least = self.extra_body.get("min_tokens")
+        return least if isinstance(least, int) and least > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One output event: non-empty answer, reasoning, refusal or tool-call data.
+
+    `stamp_s` is the arrival of its bytes (in process: the engine's yield), taken before parsing.
+    `tokens` is how many tokens it carries, None where nothing said so.
+    """
+
+    stamp_s: float
+    text: str = ""
+    reasoning: str = ""
+    refusal: str = ""
+    tool_call: str = ""
+    tokens: int | None = None
+    choice: int = 0
+
+    @property
+    def is_answer(self) -> bool:
+        """True unless the event holds reasoning only."""
+        return bool(self.text or self.refusal or self.tool_call)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts as the engine or server gave them; None where it gave none."""
+
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A finished request: its events in order of arrival, or the error that ended it.
+
+    `started_s` is t0: the monotonic clock just before the request was handed to the transport or
+    engine. `streamed` is False for an answer that came as one JSON body. `new_connection` is True
+    where the request had to open its connection. `notes` are flags that only the edge can know.
+    """
+
+    request: Request
+    started_s: float
+    events: tuple[Event, ...] = ()
+    usage: Usage | None = None
+    token_source: TokenSource | None = None
+    finish_reason: str | None = None
+    error: str | None = None
+    streamed: bool = True
+    new_connection: bool = False
+    notes: frozenset[str] = frozenset()
+
+    def failed(self, error: str) -> Exchange:
+        """The same exchange, ended by `error`."""
+        return replace(self, error=error)
+
+    def joined(self, part: Literal["text", "reasoning", "refusal", "tool_call"]) -> str:
+        """All of the first choice's `part`, joined."""
+        return "".join(getattr(event, part) for event in self.events if event.choice == 0)

@@ -1,0 +1,245 @@
+"""Exchange → Sample: the only latency arithmetic of the project, and the names of its metrics.
+
+With N output tokens of which k are in the first output event, stamps s_1 … s_m and t0:
+
+    TTFT = s_1 - t0             TTFO = first answer event - t0      E2E = s_m - t0
+    TPOT = (s_m - s_1)/(N - k)  ITL  = s_2 - s_1, s_3 - s_2, …      throughput = N / E2E
+
+What is undefined is None, never 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from pytest_llmspeed.core.exchange import Exchange, TokenSource
+
+Direction = Literal["lower", "higher"]
+CallKind = Literal["generate", "measure", "rounds"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A measured quantity: `unit` as budget names spell it, `better` the good direction."""
+
+    name: str
+    unit: str
+    better: Direction
+    about: str
+
+    @property
+    def key(self) -> str:
+        """The name with its unit, as in `ttft_ms`: the field of `Sample` and of the report."""
+        return f"{self.name}_{self.unit}" if self.unit else self.name
+
+    def worse(self, value: float, limit: float) -> bool:
+        """True if `value` lies on the bad side of `limit`."""
+        return value > limit if self.better == "lower" else value < limit
+
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("ttft", "ms", "lower", "time to first token"),
+        Metric("ttfo", "ms", "lower", "time to first answer token, after any reasoning"),
+        Metric("tpot", "ms", "lower", "time per output token after the first"),
+        Metric("itl", "ms", "lower", "gap between output events"),
+        Metric("e2e", "ms", "lower", "time to the last output token"),
+        Metric("throughput", "tps", "higher", "output tokens per second of a request"),
+        Metric("error_rate", "", "lower", "share of requests that failed"),
+    )
+}
+
+TOKENS_PER_EVENT_LIMIT = 1.05
+"""ITL means a gap between tokens only where events carry about one token each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one request showed. Times in ms; None where undefined; latencies None if it failed.
+
+    `stratum` names the samples that may be compared: one label, one prompt (or call of a repeated
+    body). `itl_ms` holds the gaps between output events. `started_ms` counts from the test's
+    first request.
+    """
+
+    label: str | None
+    stratum: str
+    call: CallKind
+    ttft_ms: float | None
+    ttfo_ms: float | None
+    tpot_ms: float | None
+    e2e_ms: float | None
+    throughput_tps: float | None
+    itl_ms: tuple[float, ...]
+    output_events: int
+    output_tokens: int | None
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    token_source: TokenSource | None
+    finish_reason: str | None
+    text: str
+    error: str | None
+    flags: frozenset[str]
+    started_ms: float
+
+    @property
+    def ok(self) -> bool:
+        """True if the request succeeded."""
+        return self.error is None
+
+    @property
+    def one_token_events(self) -> bool:
+        """True where events carry about one token each, so that ITL is a gap between tokens."""
+        if self.output_tokens is None or not self.output_events:
+            return False
+        return self.output_tokens / self.output_events <= TOKENS_PER_EVENT_LIMIT
+
+    def value(self, metric: str) -> float | None:
+        """The request's figure of a metric by its key (`ttft_ms`); of ITL, its median gap."""
+        if metric == "itl_ms":
+            return _middle(self.itl_ms) if self.one_token_events else None
+        figure: float | None = getattr(self, metric)
+        return figure
+
+
+def sample_of(
+    exchange: Exchange,
+    *,
+    label: str | None = None,
+    stratum: str = "",
+    call: CallKind = "generate",
+    origin_s: float | None = None,
+) -> Sample:
+    """Return the figures of one exchange; `origin_s` is the monotonic zero of `started_ms`."""
+    error = exchange.error or _silent_failure(exchange)
+    timing = _timing(exchange) if exchange.events and not error else _Timing()
+    usage = exchange.usage
+    tokens, _ = _visible_tokens(exchange)
+    return Sample(
+        label=label,
+        stratum=stratum,
+        call=call,
+        ttft_ms=timing.ttft_ms,
+        ttfo_ms=timing.ttfo_ms,
+        tpot_ms=timing.tpot_ms,
+        e2e_ms=timing.e2e_ms,
+        throughput_tps=timing.throughput_tps,
+        itl_ms=timing.itl_ms,
+        output_events=len(exchange.events),
+        output_tokens=tokens,
+        prompt_tokens=usage.prompt_tokens if usage else None,
+        cached_tokens=usage.cached_tokens if usage else None,
+        token_source=exchange.token_source if tokens is not None else None,
+        finish_reason=exchange.finish_reason,
+        text=exchange.joined("text"),
+        error=error,
+        flags=_flags(exchange, failed=error is not None),
+        started_ms=_ms(exchange.started_s - (origin_s if origin_s is not None else exchange.started_s)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Timing:
+    ttft_ms: float | None = None
+    ttfo_ms: float | None = None
+    tpot_ms: float | None = None
+    e2e_ms: float | None = None
+    throughput_tps: float | None = None
+    itl_ms: tuple[float, ...] = ()
+
+
+def _timing(exchange: Exchange) -> _Timing:
+    events, t0 = exchange.events, exchange.started_s
+    tokens, _ = _visible_tokens(exchange)
+    e2e_s = events[-1].stamp_s - t0
+    throughput = tokens / e2e_s if tokens and e2e_s > 0 else None
+    if not exchange.streamed:
+        return _Timing(e2e_ms=_ms(e2e_s), throughput_tps=throughput)
+    answer = next((event.stamp_s for event in events if event.is_answer), None)
+    buffered = _is_buffered(exchange)
+    return _Timing(
+        ttft_ms=_ms(events[0].stamp_s - t0),
+        ttfo_ms=None if answer is None else _ms(answer - t0),
+        tpot_ms=None if buffered else _tpot_ms(exchange, tokens),
+        e2e_ms=_ms(e2e_s),
+        throughput_tps=throughput,
+        itl_ms=() if buffered else _gaps_ms(exchange),
+    )
+
+
+def _tpot_ms(exchange: Exchange, tokens: int | None) -> float | None:
+    events = exchange.events
+    if tokens is None or len(events) < 2:
+        return None
+    first = events[0].tokens if events[0].tokens is not None else 1
+    after_first = tokens - first
+    if after_first < 1:
+        return None
+    return _ms((events[-1].stamp_s - events[0].stamp_s) / after_first)
+
+
+def _gaps_ms(exchange: Exchange) -> tuple[float, ...]:
+    stamps = [event.stamp_s for event in exchange.events]
+    return tuple(_ms(late - early) for early, late in pairwise(stamps))
+
+
+def _visible_tokens(exchange: Exchange) -> tuple[int | None, bool]:
+    """N, and whether reasoning tokens that were never streamed were taken off it."""
+    usage = exchange.usage
+    if usage is None or usage.output_tokens is None:
+        return None, False
+    hidden = usage.reasoning_tokens or 0
+    if not hidden or any(event.reasoning for event in exchange.events):
+        return usage.output_tokens, False
+    seen = usage.output_tokens - hidden
+    return (seen, True) if seen >= 0 else (None, True)
+
+
+def _is_buffered(exchange: Exchange) -> bool:
+    """True if more than one token was streamed, and all of it came in one read."""
+    events = exchange.events
+    if not exchange.streamed or not events or events[0].stamp_s != events[-1].stamp_s:
+        return False
+    tokens, _ = _visible_tokens(exchange)
+    return len(events) > 1 or (tokens or 0) > 1
+
+
+def _silent_failure(exchange: Exchange) -> str | None:
+    """The error of an exchange that ended without one, and yet is no answer."""
+    if "cancelled" in exchange.notes:
+        return None
+    if not exchange.events:
+        return "the stream ended without any output"
+    if exchange.finish_reason is None:
+        return "the stream ended without a finish reason: the answer was cut"
+    return None
+
+
+def _flags(exchange: Exchange, *, failed: bool) -> frozenset[str]:
+    tokens, hidden = _visible_tokens(exchange)
+    forced = exchange.request.forced_tokens
+    several = len(exchange.events) > 1 and tokens is not None
+    conditions = {
+        "new_connection": exchange.new_connection,
+        "non_streaming": not exchange.streamed,
+        "hidden_reasoning": hidden,
+        "no_answer": not failed and not any(event.is_answer for event in exchange.events),
+        "buffered": not failed and _is_buffered(exchange),
+        "k_assumed": not failed and several and exchange.events[0].tokens is None,
+        "short": not failed and forced is not None and tokens is not None and tokens < forced,
+    }
+    return exchange.notes | {flag for flag, holds in conditions.items() if holds}
+
+
+def _middle(values: tuple[float, ...]) -> float | None:
+    if not values:
+        return None
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def _ms(seconds: float) -> float:
+    return seconds * 1000

@@ -1,0 +1,244 @@
+"""TestRecord and RunRecord ⇄ builtins: the one shape that reports, workers and the store share.
+
+`schema` is "llmspeed/1". Times are in ms, what is missing is None. Nothing but str, int, float,
+bool, None, list and dict comes out, so that it crosses a process boundary and JSON unharmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pytest_llmspeed.core.measurement import SUMMARY_METRICS, Measurement
+from pytest_llmspeed.core.metrics import Sample
+from pytest_llmspeed.core.verdicts import BudgetCheck, Comparison, Verdict
+
+SCHEMA = "llmspeed/1"
+DIGITS = 4
+"""Decimals kept of a time in ms: a tenth of a microsecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """The engine that a test ran on. `versions` and `options` are recorded, the rest is keyed."""
+
+    name: str
+    model: str | None = None
+    revision: str | None = None
+    precision: str | None = None
+    prefix_cache: str = "unknown"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TestRecord:
+    """All that is known of one test at the end of its body, and its verdicts.
+
+    `workload` is what the test declared of its requests, one line a kind of call. `problems` are
+    the sentences that fail the test, `advice` those that do not. `partial` marks an interrupted one.
+    """
+
+    __test__ = False
+
+    nodeid: str
+    identity: str
+    environment: str = "unknown"
+    outcome: str = "passed"
+    backend: Backend | None = None
+    workload: tuple[str, ...] = ()
+    measurement: Measurement = field(default_factory=Measurement)
+    budgets: tuple[BudgetCheck, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
+    verdict: Verdict | None = None
+    problems: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+    accepted: str | None = None
+    partial: bool = False
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What must agree before two sessions of one identity and environment are compared."""
+        backend = self.backend or Backend("none")
+        return {
+            "backend": backend.name,
+            "model": backend.model,
+            "revision": backend.revision,
+            "precision": backend.precision,
+            "prefix_cache": backend.prefix_cache,
+            "workload": list(self.workload),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One pytest invocation. `started` is ISO 8601 in UTC; `job` names the CI job, if there is one."""
+
+    started: str
+    run_id: str
+    job: str | None
+    commit: str | None
+    facts: Mapping[str, Any]
+    options: Mapping[str, Any]
+    tests: tuple[TestRecord, ...] = ()
+
+
+def run_to_builtins(run: RunRecord, *, text: bool) -> dict[str, Any]:
+    """Return a run as the report shows it; `text=False` leaves the answers out."""
+    return {
+        "schema": SCHEMA,
+        "run": {
+            "started": run.started,
+            "id": run.run_id,
+            "job": run.job,
+            "commit": run.commit,
+            "environment": dict(run.facts),
+            "options": dict(run.options),
+            "suite_verdict": None,
+        },
+        "tests": [test_to_builtins(test, text=text) for test in run.tests],
+    }
+
+
+def test_to_builtins(record: TestRecord, *, text: bool) -> dict[str, Any]:
+    """Return a test as the report shows it; `text=False` leaves the answers out."""
+    backend = record.backend
+    return {
+        "nodeid": record.nodeid,
+        "identity": record.identity,
+        "environment": record.environment,
+        "outcome": record.outcome,
+        "partial": record.partial,
+        "backend": None if backend is None else _backend_to_builtins(backend),
+        "key": record.key,
+        "measurement": _measurement_to_builtins(record.measurement, text=text),
+        "budgets": [_budget_to_builtins(check) for check in record.budgets],
+        "comparisons": [_comparison_to_builtins(found) for found in record.comparisons],
+        "verdict": None if record.verdict is None else record.verdict.value,
+        "problems": list(record.problems),
+        "advice": list(record.advice),
+        "accepted": record.accepted,
+        "quality": None,
+    }
+
+
+test_to_builtins.__test__ = False  # type: ignore[attr-defined]
+
+
+def _backend_to_builtins(backend: Backend) -> dict[str, Any]:
+    return {
+        **asdict(backend),
+        "options": _plain(backend.options),
+        "versions": dict(backend.versions),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """A user's option value as builtins; what is none of them is shown by its repr."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    return repr(value)
+
+
+def _measurement_to_builtins(measurement: Measurement, *, text: bool) -> dict[str, Any]:
+    summaries = {metric: measurement.summary(metric) for metric in SUMMARY_METRICS}
+    return {
+        "requests": [_sample_to_builtins(sample, text=text) for sample in measurement.samples],
+        "warmup_requests": measurement.warmup_requests,
+        "summary": {
+            metric: {name: _rounded(value) for name, value in asdict(found).items()}
+            for metric, found in summaries.items()
+            if found is not None
+        },
+    }
+
+
+def _sample_to_builtins(sample: Sample, *, text: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    for name in Sample.__dataclass_fields__:
+        value = getattr(sample, name)
+        shown[name] = _rounded(value)
+    shown["itl_ms"] = [_rounded(gap) for gap in sample.itl_ms]
+    shown["flags"] = sorted(sample.flags)
+    if not text:
+        del shown["text"]
+    return shown
+
+
+def _rounded(value: Any) -> Any:
+    """A float cut to `DIGITS` decimals, as a builtin also where it came from NumPy."""
+    return round(float(value), DIGITS) if isinstance(value, float) else value
+
+
+def _budget_to_builtins(check: BudgetCheck) -> dict[str, Any]:
+    ci = None if check.ci is None else [_rounded(bound) for bound in check.ci]
+    return {**asdict(check), "observed": _rounded(check.observed), "ci": ci}
+
+
+def _comparison_to_builtins(found: Comparison) -> dict[str, Any]:
+    shown = {name: _significant(value) for name, value in asdict(found).items()}
+    shown["verdict"] = found.verdict.value
+    shown["ci"] = None if found.ci is None else [_significant(bound) for bound in found.ci]
+    shown["more_sessions"] = [[slow, more] for slow, more in found.more_sessions]
+    return shown
+
+
+def _significant(value: Any) -> Any:
+    """A float with six significant digits: ratios and p values span many magnitudes."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def test_from_builtins(shown: Mapping[str, Any]) -> TestRecord:
+    """Return the record that `test_to_builtins` made (figures as rounded there)."""
+    backend = shown["backend"]
+    return TestRecord(
+        nodeid=shown["nodeid"],
+        identity=shown["identity"],
+        environment=shown["environment"],
+        outcome=shown["outcome"],
+        backend=None if backend is None else Backend(**backend),
+        workload=tuple(shown["key"]["workload"]),
+        measurement=Measurement(
+            samples=tuple(_samples(shown["measurement"]["requests"])),
+            warmup_requests=shown["measurement"]["warmup_requests"],
+        ),
+        budgets=tuple(_budget(check) for check in shown["budgets"]),
+        comparisons=tuple(_comparison(found) for found in shown["comparisons"]),
+        verdict=None if shown["verdict"] is None else Verdict(shown["verdict"]),
+        problems=tuple(shown["problems"]),
+        advice=tuple(shown["advice"]),
+        accepted=shown["accepted"],
+        partial=shown["partial"],
+    )
+
+
+test_from_builtins.__test__ = False  # type: ignore[attr-defined]
+
+
+def _samples(requests: Iterable[Mapping[str, Any]]) -> Iterable[Sample]:
+    for shown in requests:
+        fields = {"text": "", **shown}
+        fields["itl_ms"], fields["flags"] = tuple(shown["itl_ms"]), frozenset(shown["flags"])
+        yield Sample(**fields)
+
+
+def _budget(shown: Mapping[str, Any]) -> BudgetCheck:
+    low_high = shown["ci"]
+    return BudgetCheck(**{**shown, "ci": None if low_high is None else (low_high[0], low_high[1])})
+
+
+def _comparison(shown: Mapping[str, Any]) -> Comparison:
+    ci = shown["ci"]
+    return Comparison(
+        **{
+            **shown,
+            "verdict": Verdict(shown["verdict"]),
+            "ci": None if ci is None else (ci[0], ci[1]),
+            "more_sessions": tuple((slow, more) for slow, more in shown["more_sessions"]),
+        }
+    )

@@ -1,0 +1,1 @@
+"""Clock, disk, sockets, processes and engines: what the core must not touch."""

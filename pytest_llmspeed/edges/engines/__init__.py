@@ -1,0 +1,1 @@
+"""Engines: what answers requests, in process or behind a URL."""

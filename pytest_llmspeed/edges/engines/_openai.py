@@ -1,0 +1,163 @@
+"""Any server that speaks the OpenAI protocol, by its URL."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import ssl
+from base64 import b64encode
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+from pytest_llmspeed.core.environment import Hardware
+from pytest_llmspeed.core.errors import EngineError
+from pytest_llmspeed.core.exchange import Exchange, Request
+from pytest_llmspeed.core.record import Backend
+from pytest_llmspeed.edges.engines.base import AUTO, EngineSpec
+from pytest_llmspeed.edges.engines.tokens import TokenCounter
+from pytest_llmspeed.edges.wire.http import BaseURL, HTTPClient
+from pytest_llmspeed.edges.wire.stream import ask
+
+KEY_VARIABLE = "OPENAI_API_KEY"
+PROBE_TIMEOUT_S = 10.0
+DECLARABLE = ("fp32", "fp16", "bf16", "fp8", "int8", "int4", "awq", "gptq", "gguf")
+"""A server's precision is its own: it can be declared here, to tell baselines apart, not chosen."""
+
+
+class OpenAIEngine:
+    """A server at a URL, reached over connections of our own.
+
+    Options: `url` (with its path, as in http://127.0.0.1:8000/v1), `api_key_env` (the environment
+    variable that holds the key), `tokenizer` (a folder or hub id, to count tokens where the server
+    does not).
+    """
+
+    precisions: ClassVar[tuple[str, ...]] = DECLARABLE
+    options: ClassVar[frozenset[str]] = frozenset({"url", "api_key_env", "tokenizer"})
+    device: ClassVar[str | None] = None
+
+    def __init__(
+        self, base: BaseURL, backend: Backend, key: str | None, counter: TokenCounter | None
+    ) -> None:
+        self._client = HTTPClient(base)
+        self._key, self._counter = key, counter
+        self._headers = _headers(base, key)
+        self.backend = backend
+        self.hardware = Hardware(remote=base.netloc)
+
+    @classmethod
+    def start(cls, spec: EngineSpec) -> Self:
+        """Return a client of the server, once that has answered; raises `EngineError`."""
+        base = _base_url(spec.options.get("url"))
+        key = os.environ.get(spec.options.get("api_key_env", KEY_VARIABLE))
+        served = _served_models(base, _headers(base, key))
+        tokenizer = spec.options.get("tokenizer")
+        counter = TokenCounter.load(tokenizer) if tokenizer else None
+        backend = Backend(
+            name="openai",
+            model=spec.model or _only(served, base),
+            precision=None if spec.precision == AUTO else spec.precision,
+            options={"url": str(base)},
+        )
+        return cls(base, backend, key, counter)
+
+    async def exchange(self, request: Request) -> Exchange:
+        """Send one streamed request; failures are in `Exchange.error`."""
+        found = await ask(self._client, request, self._headers, self.backend.model)
+        if found.error and self._key and len(self._key) > 3:
+            found = replace(found, error=found.error.replace(self._key, "***"))
+        return self._counter.counted(found) if self._counter else found
+
+    async def close(self) -> None:
+        """Close the idle connections."""
+        self._client.close()
+
+
+def _base_url(url: object) -> BaseURL:
+    if not url:
+        raise EngineError(
+            "backend 'openai' needs the address of a server: set llmspeed_url, --llmspeed-url or "
+            "url= in the llm_backend mark, as in http://127.0.0.1:8000/v1"
+        )
+    try:
+        return BaseURL.parse(str(url))
+    except ValueError as error:
+        raise EngineError(f"llmspeed_url: {error}") from error
+
+
+def _headers(base: BaseURL, key: str | None) -> dict[str, str]:
+    headers = {
+        "content-type": "application/json",
+        "accept": "text/event-stream, application/json",
+        "user-agent": "pytest-llmspeed",
+    }
+    if key:
+        headers["authorization"] = f"Bearer {key}"
+    elif base.user is not None:
+        login = f"{base.user}:{base.password or ''}".encode()
+        headers["authorization"] = f"Basic {b64encode(login).decode()}"
+    return headers
+
+
+def _served_models(base: BaseURL, headers: dict[str, str]) -> list[str] | None:
+    """The models that the server lists, None where it lists none; raises `EngineError` if it is away."""
+    connection = _connection(base)
+    try:
+        connection.request("GET", f"{base.path}/models", headers=headers)
+        response = connection.getresponse()
+        body = response.read()
+    except TimeoutError as error:
+        raise EngineError(
+            f"the server at {base} accepted the connection but did not answer GET /models "
+            f"within {PROBE_TIMEOUT_S:g} s: is it still loading, or hung?"
+        ) from error
+    except (OSError, http.client.HTTPException) as error:
+        raise EngineError(
+            f"no server answers at {base} ({_why(error)}): start it, or correct llmspeed_url"
+        ) from error
+    finally:
+        connection.close()
+    if response.status in (401, 403):
+        raise EngineError(
+            f"the server at {base} answers HTTP {response.status}: it wants an API key; put it into "
+            f"the environment variable {KEY_VARIABLE} (or the one that api_key_env= names)"
+        )
+    return _model_ids(body) if response.status == 200 else None
+
+
+def _connection(base: BaseURL) -> http.client.HTTPConnection:
+    if base.scheme == "https":
+        return http.client.HTTPSConnection(
+            base.host, base.port, timeout=PROBE_TIMEOUT_S, context=ssl.create_default_context()
+        )
+    return http.client.HTTPConnection(base.host, base.port, timeout=PROBE_TIMEOUT_S)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
+
+
+def _model_ids(body: bytes) -> list[str] | None:
+    try:
+        listed: Any = json.loads(body)["data"]
+        return [str(model["id"]) for model in listed]
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _only(served: list[str] | None, base: BaseURL) -> str:
+    """The single model that a server lists, where none was configured."""
+    if served and len(served) == 1:
+        return served[0]
+    if served:
+        some = ", ".join(served[:10]) + (", …" if len(served) > 10 else "")
+        raise EngineError(
+            f"the server at {base} has {len(served)} models; say which with llmspeed_model or "
+            f"model= in the mark: {some}"
+        )
+    raise EngineError(
+        f"the server at {base} does not list its models; name one with llmspeed_model or model="
+    )

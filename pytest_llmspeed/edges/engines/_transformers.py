@@ -1,0 +1,166 @@
+"""Models run in this process by Hugging Face transformers: a hub id, a folder or a GGUF file."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar, Self
+
+from pytest_llmspeed.core.environment import Hardware
+from pytest_llmspeed.core.errors import EngineError
+from pytest_llmspeed.core.exchange import Exchange, Request
+from pytest_llmspeed.core.record import Backend
+from pytest_llmspeed.edges.engines.base import AUTO, EngineSpec
+from pytest_llmspeed.edges.engines.generation import Generation
+from pytest_llmspeed.edges.engines.model_files import ModelSource
+
+DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+INSTALL = "pip install 'pytest-llmspeed[transformers]'"
+LIBRARIES = ("torch", "transformers")
+
+
+class TransformersEngine:
+    """A causal language model in this process, one request at a time.
+
+    Options: `device` (default: cuda where there is one, else cpu), `attn_implementation`, `revision`,
+    `threads` (of torch, on the CPU), `trust_remote_code` (off unless asked).
+    """
+
+    precisions: ClassVar[tuple[str, ...]] = tuple(DTYPES)
+    options: ClassVar[frozenset[str]] = frozenset(
+        {"device", "attn_implementation", "revision", "threads", "trust_remote_code"}
+    )
+    device: ClassVar[str | None] = "local"
+
+    def __init__(self, name: str, model: Any, tokenizer: Any, spec: EngineSpec, revision: str | None) -> None:
+        self._model, self._tokenizer = model, tokenizer
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="llmspeed-generate")
+        self.backend = Backend(
+            name=name,
+            model=spec.model,
+            revision=revision,
+            precision=_precision_read_back(model, spec),
+            prefix_cache="cold",
+            options=spec.options,
+            versions=library_versions(),
+        )
+        self.hardware = Hardware(gpus=_gpu_name(model.device))
+
+    @classmethod
+    def start(cls, spec: EngineSpec) -> Self:
+        """Return the loaded model; raises `EngineError`."""
+        if not spec.model:
+            raise EngineError(
+                "backend 'transformers' needs a model: set llmspeed_model, --llmspeed-model or model= "
+                "in the llm_backend mark to a hub id, a folder or a .gguf file"
+            )
+        source = ModelSource.find(spec.model)
+        torch, transformers = import_libraries()
+        if threads := spec.options.get("threads"):
+            torch.set_num_threads(int(threads))
+        model, tokenizer = _load(torch, transformers, source, spec)
+        revision = source.fingerprint or getattr(model.config, "_commit_hash", None)
+        shown = EngineSpec.of(spec.backend, source.name, spec.precision, spec.options)
+        return cls("transformers", model, tokenizer, shown, revision)
+
+    async def exchange(self, request: Request) -> Exchange:
+        """Generate in a worker thread; a cancelled request has ended before this returns."""
+        stop = threading.Event()
+        generation = Generation(self._model, self._tokenizer, request, stop)
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(self._worker, generation.run)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            stop.set()
+            await asyncio.wait([work])
+            raise
+
+    async def close(self) -> None:
+        """Drop the model and give its memory back."""
+        import gc
+
+        import torch
+
+        self._worker.shutdown()
+        self._model = self._tokenizer = None
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def import_libraries() -> tuple[Any, Any]:
+    """Return the modules torch and transformers; raises `EngineError` that says what to install."""
+    try:
+        import torch
+        import transformers
+    except ImportError as error:
+        raise EngineError(f"{error.name or 'a library'} is not installed: {INSTALL}") from error
+    return torch, transformers
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions of the libraries that run the model."""
+    from importlib.metadata import version
+
+    return {name: version(name) for name in LIBRARIES}
+
+
+def _load(torch: Any, transformers: Any, source: ModelSource, spec: EngineSpec) -> tuple[Any, Any]:
+    where: dict[str, Any] = dict(source.arguments)
+    where["trust_remote_code"] = bool(spec.options.get("trust_remote_code", False))
+    if revision := spec.options.get("revision"):
+        where["revision"] = revision
+    how: dict[str, Any] = {"dtype": _dtype(torch, spec)}
+    if attention := spec.options.get("attn_implementation"):
+        how["attn_implementation"] = attention
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source.location, **where)
+        model = transformers.AutoModelForCausalLM.from_pretrained(source.location, **where, **how)
+        return model.to(_device(torch, spec)).eval(), tokenizer
+    except ImportError as error:
+        raise EngineError(f"model {spec.model!r} needs another library: {first_line(error)}") from error
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        raise EngineError(_load_failure(spec, source, error)) from error
+
+
+def _dtype(torch: Any, spec: EngineSpec) -> Any:
+    return "auto" if spec.precision == AUTO else getattr(torch, DTYPES[spec.precision])
+
+
+def _device(torch: Any, spec: EngineSpec) -> str:
+    return str(spec.options.get("device") or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def _load_failure(spec: EngineSpec, source: ModelSource, error: Exception) -> str:
+    if source.is_local:
+        return f"model {spec.model!r} cannot be loaded: {first_line(error)}"
+    return (
+        f"model {spec.model!r} is no file or folder here, and cannot be had from the hub: "
+        f"{first_line(error)}; check the name, the network, or download it beforehand"
+    )
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message, or its type where it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _precision_read_back(model: Any, spec: EngineSpec) -> str:
+    """The precision of the loaded weights; raises `EngineError` if it is not the one asked for."""
+    dtype = str(model.dtype).removeprefix("torch.")
+    loaded = {dtype: name for name, dtype in DTYPES.items()}.get(dtype, dtype)
+    if spec.precision not in (AUTO, loaded):
+        raise EngineError(f"model {spec.model!r} was asked for in {spec.precision}, but loaded in {loaded}")
+    return loaded
+
+
+def _gpu_name(device: Any) -> str | None:
+    if device.type != "cuda":
+        return None
+    import torch
+
+    properties = torch.cuda.get_device_properties(device)
+    return f"{properties.name} {properties.total_memory // 2**30}GiB"

@@ -1,0 +1,73 @@
+"""What an engine is: the protocol that built-in and third-party engines keep, and its hashable spec."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, Self
+
+from pytest_llmspeed.core.environment import Hardware
+from pytest_llmspeed.core.exchange import Exchange, Request
+from pytest_llmspeed.core.record import Backend
+
+AUTO = "auto"
+ANY_OPTION = frozenset({"*"})
+"""What an engine declares as `options` that takes whatever its library takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """Which engine is wanted. Two specs are equal if one running engine can serve both.
+
+    `options` are the engine's own; they count in the comparison by their content.
+    """
+
+    backend: str
+    model: str | None = None
+    precision: str = AUTO
+    options: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    fingerprint: str = field(default="", repr=False)
+
+    @classmethod
+    def of(cls, backend: str, model: str | None, precision: str | None, options: Mapping[str, Any]) -> Self:
+        """Return the spec of an engine with its options."""
+        fingerprint = json.dumps(dict(options), sort_keys=True, default=repr)
+        return cls(backend, model, precision or AUTO, dict(options), fingerprint)
+
+    @property
+    def id(self) -> str:
+        """A short name for test ids and messages, as in `vllm-bf16`."""
+        return self.backend if self.precision == AUTO else f"{self.backend}-{self.precision}"
+
+
+class Engine(Protocol):
+    """A running engine.
+
+    `precisions` are those that it can be asked for, `options` the names of its own options
+    (`ANY_OPTION` if its library checks them). `device` says what it occupies: of the engines of
+    one device a single one is alive at a time; None for an engine that occupies nothing here.
+    """
+
+    precisions: ClassVar[tuple[str, ...]]
+    options: ClassVar[frozenset[str]]
+    device: ClassVar[str | None]
+
+    backend: Backend
+    hardware: Hardware
+
+    @classmethod
+    def start(cls, spec: EngineSpec) -> Engine:
+        """Return the engine, loaded; raises `EngineError` that names the fix. Heavy imports go here."""
+        ...
+
+    async def exchange(self, request: Request) -> Exchange:
+        """Answer one request. A failed request is an `Exchange` with its error, not an exception.
+
+        t0 and all stamps are of `pytest_llmspeed.edges.clock.now_s`.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of all that the engine holds."""
+        ...

@@ -1,0 +1,171 @@
+"""One request to a transformers model: `generate` with a stamp at each token → Exchange."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from pytest_llmspeed.core.exchange import Event, Exchange, Request, Usage
+from pytest_llmspeed.edges import clock
+
+TAKEN = frozenset({"ignore_eos", "min_tokens", "seed", "top_k", "top_p"})
+"""What `extra_body` may hold for an engine in process."""
+
+
+class _StopError(Exception):
+    """Ends `generate` from inside its streamer."""
+
+
+class Generation:
+    """A request being answered. `run` is called once, in any thread; setting `stop` ends it early."""
+
+    def __init__(self, model: Any, tokenizer: Any, request: Request, stop: threading.Event) -> None:
+        self._model, self._tokenizer, self._request, self._stop = model, tokenizer, request, stop
+        self._deadline_s = 0.0
+        self._yields: list[tuple[float, int]] = []
+        self._prompt_seen = False
+
+    def run(self) -> Exchange:
+        """Return the exchange; what goes wrong is in its `error`."""
+        started_s = clock.now_s()
+        self._deadline_s = started_s + self._request.timeout_s
+        try:
+            prompt = self._prompt()
+            self._generate(prompt)
+        except _StopError as stopped:
+            return Exchange(self._request, started_s, self._events(), error=str(stopped))
+        except (RuntimeError, ValueError, MemoryError, IndexError) as error:
+            text = f"{type(error).__name__}: {error}".splitlines()[0]
+            return Exchange(self._request, started_s, error=text)
+        return self._finished(started_s, prompt["input_ids"].shape[-1])
+
+    def put(self, tokens: Any) -> None:
+        """Take in the prompt, then each token: what `generate` calls on its streamer."""
+        stamp_s = clock.now_s()
+        if not self._prompt_seen:
+            self._prompt_seen = True
+            return
+        self._yields.append((stamp_s, int(tokens[0])))
+        if self._stop.is_set():
+            raise _StopError("cancelled")
+        if stamp_s > self._deadline_s:
+            raise _StopError(f"timed out after {self._request.timeout_s:g} s, {len(self._yields)} tokens in")
+
+    def end(self) -> None:
+        """Do nothing: `generate` returns next."""
+
+    def _prompt(self) -> Any:
+        tokenizer, request = self._tokenizer, self._request
+        if request.endpoint == "chat" and tokenizer.chat_template:
+            encoded = tokenizer.apply_chat_template(
+                request.messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
+            )
+        elif isinstance(request.prompt, str):
+            encoded = tokenizer(request.prompt, return_tensors="pt")
+        else:
+            raise ValueError(
+                "the model has no chat template, so it takes a text, not messages"
+                if request.endpoint == "chat"
+                else "endpoint='completions' takes a text, not messages"
+            )
+        return encoded.to(self._model.device)
+
+    def _generate(self, prompt: Any) -> None:
+        import torch
+
+        seed = self._request.extra_body.get("seed", 0)
+        if self._request.temperature:
+            torch.manual_seed(seed)
+        with torch.inference_mode():
+            self._model.generate(
+                **prompt,
+                generation_config=self._generation_config(prompt["input_ids"].shape[-1]),
+                streamer=self,
+            )
+
+    def _generation_config(self, prompt_tokens: int) -> Any:
+        """Greedy means argmax: penalties and sampling of the model's own defaults are set aside."""
+        from transformers import GenerationConfig
+
+        extra, request = self._request.extra_body, self._request
+        if unknown := sorted(extra.keys() - TAKEN):
+            raise ValueError(f"extra_body: an engine in process takes {sorted(TAKEN)}, not {unknown}")
+        limit = request.max_tokens or max(self._context() - prompt_tokens, 1)
+        sampled = bool(request.temperature)
+        sampling = {"temperature": request.temperature, "top_k": 0, "top_p": 1.0} if sampled else {}
+        sampling |= {name: extra[name] for name in ("top_k", "top_p") if sampled and name in extra}
+        return GenerationConfig(
+            max_new_tokens=limit,
+            min_new_tokens=limit if extra.get("ignore_eos") else extra.get("min_tokens"),
+            do_sample=sampled,
+            num_beams=1,
+            repetition_penalty=1.0,
+            no_repeat_ngram_size=0,
+            eos_token_id=sorted(self._eos()) or None,
+            pad_token_id=self._tokenizer.pad_token_id or next(iter(self._eos()), 0),
+            **sampling,
+        )
+
+    def _context(self) -> int:
+        return int(getattr(self._model.config, "max_position_embeddings", 4096))
+
+    def _eos(self) -> set[int]:
+        configured = self._model.generation_config.eos_token_id
+        if configured is None:
+            configured = self._tokenizer.eos_token_id
+        if configured is None:
+            return set()
+        return set(configured) if isinstance(configured, list | tuple) else {int(configured)}
+
+    def _finished(self, started_s: float, prompt_tokens: int) -> Exchange:
+        ended_by_model = bool(self._yields) and self._yields[-1][1] in self._eos()
+        if ended_by_model:
+            self._yields.pop()
+        return Exchange(
+            request=self._request,
+            started_s=started_s,
+            events=self._events(),
+            usage=Usage(prompt_tokens, output_tokens=len(self._yields), cached_tokens=0),
+            token_source="engine",
+            finish_reason="stop" if ended_by_model else "length",
+        )
+
+    def _events(self) -> tuple[Event, ...]:
+        """The tokens as text: a token that completes no character joins the next one that does."""
+        return tuple(self._text_events())
+
+    def _text_events(self) -> Iterator[Event]:
+        pieces, held = _Pieces(self._tokenizer), 0
+        for place, (stamp_s, token) in enumerate(self._yields):
+            text = pieces.step(token)
+            held += 1
+            if place == len(self._yields) - 1 and not text:
+                text = pieces.rest()
+            if text:
+                yield Event(stamp_s, text=text, tokens=held)
+                held = 0
+
+
+class _Pieces:
+    """Token ids → the text that each completes."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        from tokenizers.decoders import DecodeStream
+
+        self._tokenizer = tokenizer
+        self._stream = DecodeStream(skip_special_tokens=True)
+        self._tokens: list[int] = []
+        self._shown = ""
+
+    def step(self, token: int) -> str:
+        """The text that a further token completes, empty if none."""
+        self._tokens.append(token)
+        text: str = self._stream.step(self._tokenizer.backend_tokenizer, token) or ""
+        self._shown += text
+        return text
+
+    def rest(self) -> str:
+        """What the last tokens would show if no more came: an unfinished character, most often."""
+        whole: str = self._tokenizer.decode(self._tokens, skip_special_tokens=True)
+        return whole[len(self._shown) :]

@@ -1,0 +1,76 @@
+"""Backend name → engine class, loaded on first use; and what can be checked before any start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+
+from pytest_llmspeed.core.errors import EngineError, did_you_mean
+from pytest_llmspeed.edges.engines.base import ANY_OPTION, AUTO, Engine, EngineSpec
+
+BUILT_IN = {
+    "tiny": "pytest_llmspeed.edges.engines._tiny:TinyEngine",
+    "transformers": "pytest_llmspeed.edges.engines._transformers:TransformersEngine",
+    "openai": "pytest_llmspeed.edges.engines._openai:OpenAIEngine",
+}
+
+
+class Registry:
+    """The known backends; `targets` maps each name to "module:Class"."""
+
+    def __init__(self, targets: Mapping[str, str]) -> None:
+        self._targets = dict(targets)
+        self._loaded: dict[str, type[Engine]] = {}
+
+    def engine(self, name: str) -> type[Engine]:
+        """Return the class of a backend; raises `EngineError` for an unknown or broken one."""
+        if name not in self._loaded:
+            self._loaded[name] = self._load(name)
+        return self._loaded[name]
+
+    def _load(self, name: str) -> type[Engine]:
+        if name not in self._targets:
+            raise EngineError(f"no backend is called {name!r}; {did_you_mean(name, self._targets)}")
+        module, _, attribute = self._targets[name].partition(":")
+        try:
+            found: type[Engine] = getattr(import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise EngineError(
+                f"backend {name!r} cannot be loaded from {self._targets[name]!r}: {error}"
+            ) from error
+        return found
+
+    def problems(self, spec: EngineSpec) -> Iterator[str]:
+        """Yield what is wrong with a spec, as far as that shows without starting anything."""
+        try:
+            engine = self.engine(spec.backend)
+        except EngineError as error:
+            yield str(error)
+            return
+        known = (AUTO, *engine.precisions)
+        if spec.precision not in known:
+            yield (
+                f"backend {spec.backend!r} has no precision {spec.precision!r}; "
+                f"{did_you_mean(spec.precision, known)}"
+            )
+        if engine.options != ANY_OPTION:
+            for option in sorted(spec.options.keys() - engine.options):
+                yield (
+                    f"backend {spec.backend!r} has no option {option!r}; "
+                    f"{did_you_mean(option, engine.options)}"
+                )
+
+    def takes(self, backend: str, option: str) -> bool:
+        """True if a backend has an option of that name; an unknown backend has none."""
+        if backend not in self._targets:
+            return False
+        options = self.engine(backend).options
+        return options == ANY_OPTION or option in options
+
+    def taken_by_any(self, option: str) -> bool:
+        """True if any known backend names the option."""
+        return any(option in self.engine(name).options for name in self._targets)
+
+    def device(self, spec: EngineSpec) -> str | None:
+        """What an engine of this spec would occupy."""
+        return self.engine(spec.backend).device

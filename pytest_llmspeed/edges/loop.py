@@ -1,0 +1,63 @@
+"""One private event loop in one thread, so that the caller may itself run inside a loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """An event loop that runs in a thread of its own from `run` to `close`."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="llmspeed-loop", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` to its end and return what it returns.
+
+        Where the wait is interrupted (Ctrl-C, a time limit of the test), the work is cancelled and
+        has ended before the interruption goes on.
+        """
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            if not future.done():
+                future.cancel()
+                self._drain()
+            raise
+
+    def _drain(self) -> None:
+        """Wait, briefly, until cancelled work has let go of what it held."""
+        with suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(_others_done(), self._loop).result(timeout=5)
+
+    def close(self) -> None:
+        """Cancel what still runs and end the thread. Closing twice is fine."""
+        if self._loop.is_closed():
+            return
+        with suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result(timeout=5)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=5)
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+
+async def _others_done() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=4)
+
+
+async def _cancel_others() -> None:
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await _others_done()

@@ -1,0 +1,1 @@
+"""The baseline store: a folder of run files, append-only."""

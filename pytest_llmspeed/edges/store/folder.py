@@ -1,0 +1,114 @@
+"""Run files in a folder: `<root>/<environment>/<started>-<commit>-<id>.json`.
+
+A file is written once, under another name first, and never changed: a reader sees a whole file
+or none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_llmspeed.core.baselines import Session, sessions_of_run
+from pytest_llmspeed.core.errors import StoreError
+from pytest_llmspeed.core.record import SCHEMA
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The sessions of one environment, and a sentence for each file that could not be read."""
+
+    sessions: tuple[Session, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class FolderStore:
+    """A store in a local folder. Nothing is created before the first write."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def environments(self) -> list[str]:
+        """Return the environments that have run files."""
+        try:
+            return sorted(folder.name for folder in self.root.iterdir() if any(folder.glob("*.json")))
+        except OSError:
+            return []
+
+    def load(self, environment: str) -> Stored:
+        """Return what is stored for an environment; an unreadable file is named, the others count."""
+        sessions: list[Session] = []
+        problems: list[str] = []
+        for path in sorted((self.root / environment).glob("*.json")):
+            try:
+                sessions += _read(path)
+            except StoreError as error:
+                problems.append(str(error))
+        return Stored(tuple(sessions), tuple(problems))
+
+    def check_writable(self) -> None:
+        """Raise `StoreError` if a run file could not be written."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.root):
+                pass
+        except OSError as error:
+            raise StoreError(_unwritable(self.root, error)) from error
+
+    def write(self, environment: str, name: str, run: dict[str, Any]) -> Path:
+        """Write one run file and return its path; raises `StoreError` and leaves nothing half done."""
+        folder = self.root / environment
+        target = folder / name
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".part", dir=folder)
+        except OSError as error:
+            raise StoreError(_unwritable(folder, error)) from error
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(run, file, separators=(",", ":"))
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, target)
+        except BaseException as error:
+            Path(temporary).unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                raise StoreError(_unwritable(target, error)) from error
+            raise
+        return target
+
+
+def _unwritable(path: Path, error: OSError) -> str:
+    return (
+        f"the baseline store cannot be written: {path}: {error.strerror or error}; "
+        "free it, or set llmspeed_store to another folder"
+    )
+
+
+def _read(path: Path) -> Iterator[Session]:
+    """The sessions of a run file, all or (by `StoreError`) none of them."""
+    try:
+        run = json.loads(path.read_bytes())
+        schema = run["schema"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{_left_out(path)}: it is corrupt ({error}); restore or delete it") from error
+    if schema != SCHEMA:
+        raise StoreError(
+            f"{_left_out(path)}: its schema is {schema!r}, this version reads {SCHEMA!r}; "
+            "upgrade pytest-llmspeed"
+        )
+    try:
+        return iter(list(sessions_of_run(run)))
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise StoreError(f"{_left_out(path)}: it is corrupt ({what}); restore or delete it") from error
+
+
+def _left_out(path: Path) -> str:
+    return f"baseline file {path} is left out"

@@ -1,0 +1,1 @@
+"""The OpenAI protocol over our own socket: bytes → stamped events → Exchange."""

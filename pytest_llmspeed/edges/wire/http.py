@@ -1,0 +1,198 @@
+"""One streamed HTTP/1.1 exchange on our own socket. Framing by httptools; nothing is retried."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from urllib.parse import unquote, urlsplit
+
+import httptools
+
+from pytest_llmspeed.core.errors import LLMSpeedError
+from pytest_llmspeed.edges import clock
+from pytest_llmspeed.edges.wire.stamps import StampedSocket, connect
+
+
+class TransportError(LLMSpeedError):
+    """A connection that could not be opened, broke, or spoke no HTTP."""
+
+
+@dataclass(frozen=True)
+class BaseURL:
+    """The address of a server, as in `http://127.0.0.1:8000/v1`, without credentials."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    user: str | None = None
+    password: str | None = None
+
+    @classmethod
+    def parse(cls, url: str) -> BaseURL:
+        """Return the parts of `url`; raises ValueError saying what is wrong with it."""
+        parts = urlsplit(url.strip())
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{url!r} is no http or https address, as in http://127.0.0.1:8000/v1")
+        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+        return cls(
+            scheme=parts.scheme,
+            host=parts.hostname,
+            port=port,
+            path=parts.path.rstrip("/"),
+            user=None if parts.username is None else unquote(parts.username),
+            password=None if parts.password is None else unquote(parts.password),
+        )
+
+    @property
+    def netloc(self) -> str:
+        """Host and port, the host of IPv6 in brackets."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.netloc}{self.path}"
+
+
+class HTTPClient:
+    """Keep-alive connections to one server, for one event loop."""
+
+    def __init__(self, base: BaseURL) -> None:
+        self.base = base
+        self._idle: list[StampedSocket] = []
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext | None:
+        return ssl.create_default_context() if self.base.scheme == "https" else None
+
+    async def post(self, path: str, headers: Mapping[str, str], body: bytes) -> Response:
+        """Send a request and return its response once the headers are there.
+
+        Raises `TransportError`. The caller reads `Response.chunks()` to their end or calls `abandon`.
+        """
+        head = [f"POST {self.base.path}{path} HTTP/1.1", f"host: {self.base.netloc}"]
+        head += [f"{name}: {value}" for name, value in headers.items()]
+        head += [f"content-length: {len(body)}", "", ""]
+        started_s = clock.now_s()
+        connection = self._reusable()
+        is_new = connection is None
+        try:
+            connection = connection or await connect(self.base.host, self.base.port, self._tls)
+        except OSError as error:
+            raise TransportError(f"cannot connect to {self.base}: {error.strerror or error}") from error
+        response = Response(self, connection, started_s, is_new)
+        try:
+            await connection.send("\r\n".join(head).encode("latin-1") + body)
+            await response.read_headers()
+        except BaseException:
+            response.abandon()
+            raise
+        return response
+
+    def _reusable(self) -> StampedSocket | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_stale():
+                return connection
+            connection.close()
+        return None
+
+    def give_back(self, connection: StampedSocket) -> None:
+        """Keep a connection whose response was read to its end."""
+        self._idle.append(connection)
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        while self._idle:
+            self._idle.pop().close()
+
+
+class Response:
+    """A response whose body is being read. `started_s` is t0; `is_new` says if it had to connect."""
+
+    def __init__(self, client: HTTPClient, connection: StampedSocket, started_s: float, is_new: bool) -> None:
+        self.started_s, self.is_new = started_s, is_new
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self._client, self._connection = client, connection
+        self._parser = httptools.HttpResponseParser(self)
+        self._parts: list[bytes] = []
+        self._stamp_s = started_s
+        self._headers_complete = self._complete = self._released = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take in a header: called by the parser, as are the next three."""
+        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        """Note the status."""
+        self.status = self._parser.get_status_code()
+        self._headers_complete = self.status >= 200
+
+    def on_body(self, part: bytes) -> None:
+        """Take in a piece of the body."""
+        self._parts.append(part)
+
+    def on_message_complete(self) -> None:
+        """Note the end of the response, unless it is an interim one."""
+        self._complete = self.status >= 200
+
+    async def read_headers(self) -> None:
+        """Read until the headers of the final (not a 1xx) response are there."""
+        while not self._headers_complete:
+            await self._read()
+
+    async def chunks(self) -> AsyncIterator[tuple[bytes, float]]:
+        """Yield the body as it arrives, each piece with the stamp of its bytes."""
+        while True:
+            parts, self._parts = self._parts, []
+            if parts:
+                yield b"".join(parts), self._stamp_s
+            elif self._complete:
+                break
+            else:
+                await self._read()
+        self._release(reusable=self._parser.should_keep_alive())
+
+    async def body(self) -> bytes:
+        """Read the whole body."""
+        return b"".join([part async for part, _ in self.chunks()])
+
+    def abandon(self) -> None:
+        """Close the connection without reading on."""
+        self._release(reusable=False)
+
+    def _release(self, *, reusable: bool) -> None:
+        if self._released:
+            return
+        self._released = True
+        if reusable and not self._connection.is_stale():
+            self._client.give_back(self._connection)
+        else:
+            self._connection.close()
+
+    async def _read(self) -> None:
+        try:
+            chunk, self._stamp_s = await self._connection.read()
+        except OSError as error:
+            raise TransportError(f"the connection broke: {error.strerror or error}") from error
+        if not chunk:
+            self._end_of_stream()
+            return
+        try:
+            self._parser.feed_data(chunk)
+        except httptools.HttpParserError as error:
+            raise TransportError(f"{self._client.base} does not speak HTTP/1.1: {error}") from error
+
+    def _end_of_stream(self) -> None:
+        """The peer closed: the end of a body that has no length, a broken connection otherwise."""
+        framed = "content-length" in self.headers or "transfer-encoding" in self.headers
+        if not self._headers_complete:
+            raise TransportError(f"{self._client.base} closed the connection without an answer")
+        if framed:
+            raise TransportError("the connection was closed in the middle of the answer")
+        self._complete = True
+        self._connection.close()
+        self._released = True

@@ -1,0 +1,91 @@
+"""Bytes → server-sent events, as the WHATWG HTML standard defines them. Pure: no socket, no clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSentEvent:
+    """One event. `stamp_s` is when the last byte of its data arrived, not the blank line after it."""
+
+    data: bytes
+    event: str
+    stamp_s: float
+
+
+class EventParser:
+    """Feeds on chunks of a stream, cut anywhere, and gives back the events that they complete."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._rest_stamp = 0.0
+        self._skip_lf = False
+        self._at_start = True
+        self._data: list[bytes] = []
+        self._event = ""
+        self._stamp = 0.0
+
+    @property
+    def started(self) -> bool:
+        """True once a line or a part of one has been read."""
+        return bool(self._rest) or bool(self._data) or not self._at_start
+
+    def feed(self, chunk: bytes, stamp_s: float) -> list[ServerSentEvent]:
+        """Return the events that `chunk`, which arrived at `stamp_s`, completes."""
+        if self._skip_lf and chunk:
+            chunk, self._skip_lf = chunk.removeprefix(b"\n"), False
+        lines, tail = self._lines(chunk)
+        found = []
+        for place, line in enumerate(lines):
+            carried = place == 0 and self._rest != b""
+            stamp = self._rest_stamp if carried and len(line) == len(self._rest) else stamp_s
+            if event := self._line(line, stamp):
+                found.append(event)
+        if tail and not (not lines and tail == self._rest):
+            self._rest_stamp = stamp_s
+        self._rest = tail
+        return found
+
+    def close(self) -> list[ServerSentEvent]:
+        """Return the event that the end of the stream cut short of its blank line, if there is one."""
+        found = []
+        if self._rest and (event := self._line(self._rest, self._rest_stamp)):
+            found.append(event)
+        if event := self._line(b"", self._stamp):
+            found.append(event)
+        self._rest = b""
+        return found
+
+    def _lines(self, chunk: bytes) -> tuple[list[bytes], bytes]:
+        """Split what is at hand into whole lines and an unfinished one. CR, LF and CRLF end a line."""
+        text = self._rest + chunk
+        if self._at_start and len(text) >= len(_BOM):
+            text, self._at_start = text.removeprefix(_BOM), False
+        if b"\r" in text:
+            self._skip_lf = text.endswith(b"\r")
+            text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *lines, tail = text.split(b"\n")
+        return lines, tail
+
+    def _line(self, line: bytes, stamp_s: float) -> ServerSentEvent | None:
+        if not line:
+            return self._dispatch()
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"data":
+            self._data.append(value)
+            self._stamp = stamp_s
+        elif field == b"event":
+            self._event = value.decode("utf-8", "replace")
+            self._stamp = stamp_s
+        return None
+
+    def _dispatch(self) -> ServerSentEvent | None:
+        data, event = self._data, self._event
+        self._data, self._event = [], ""
+        if not data and event != "error":
+            return None
+        return ServerSentEvent(b"\n".join(data), event or "message", self._stamp)

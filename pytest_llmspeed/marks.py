@@ -1,0 +1,216 @@
+"""An item's marks → the engine and the budgets of its test, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from pytest_llmspeed.app.run import Run
+from pytest_llmspeed.app.settings import BackendMark, spec_for
+from pytest_llmspeed.core.budgets import Budget, parse_budgets
+from pytest_llmspeed.core.errors import SettingsError
+from pytest_llmspeed.edges.engines.base import EngineSpec
+from pytest_llmspeed.state import BACKEND, BUDGET
+
+T = TypeVar("T")
+
+PARAMETER = "llmspeed_backend"
+"""The parameter that tells the runs of one test on several backends apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of several backends that a test runs on: its mark, or the option's name, or both."""
+
+    mark: BackendMark | None = None
+    backend: str | None = None
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TestPlan:
+    """What a test is measured on and against. `problems` are sentences for the user."""
+
+    __test__ = False
+
+    spec: EngineSpec | None
+    choice: Choice
+    budgets: tuple[Budget, ...]
+    problems: tuple[str, ...]
+
+
+def plan_for(item: pytest.Item, run: Run) -> TestPlan:
+    """Return the plan of a test; never raises, mistakes are its `problems`."""
+    problems: list[str] = []
+    layers = list(_layers(item))
+    choice = _caught(lambda: _choice(item, layers, run), problems) or Choice()
+    budgets = _caught(lambda: _merged(layers), problems) or {}
+    needs_engine = BACKEND in getattr(item, "fixturenames", ()) or choice.mark is not None
+    spec = None
+    if needs_engine and not problems:
+        spec = _caught(lambda: spec_for(run.settings, run.registry, choice.mark, choice.backend), problems)
+    if spec is not None:
+        problems += run.registry.problems(spec)
+    kept = tuple(b for b in budgets.values() if spec is None or b.backend in (None, spec.backend))
+    return TestPlan(spec, choice, kept, tuple(problems))
+
+
+def _caught(make: Callable[[], T], problems: list[str]) -> T | None:
+    try:
+        return make()
+    except SettingsError as error:
+        problems.append(str(error))
+        return None
+
+
+def run_on_each_backend(metafunc: pytest.Metafunc, run: Run) -> None:
+    """Multiply a test that has several backends: one run each, none where there is one.
+
+    A parameter set with backend marks of its own has its own number of runs, which pytest's public
+    interface cannot say; only then its list of calls is edited.
+    """
+    calls = metafunc._calls
+    if not any(mark.name == BACKEND for call in calls for mark in call.marks):
+        _multiply(metafunc, [], run)
+        return
+    multiplied = []
+    for call in calls:
+        metafunc._calls = [call]
+        _multiply(metafunc, call.marks, run)
+        multiplied += metafunc._calls
+    metafunc._calls = multiplied
+
+
+def _multiply(metafunc: pytest.Metafunc, own: Sequence[Any], run: Run) -> None:
+    try:
+        choices = _choices(metafunc.definition, own, run)
+    except SettingsError:
+        return  # told once the test is known to be selected
+    if len(choices) > 1:
+        metafunc.fixturenames.append(PARAMETER)
+        metafunc.parametrize(PARAMETER, choices, ids=[choice.id for choice in choices])
+
+
+def _choices(definition: pytest.Item, own: Sequence[pytest.Mark], run: Run) -> list[Choice]:
+    """The backends that a test function runs on, in reading order, none twice.
+
+    `own` are the marks of the parameter set that the run is for: they stand before all others.
+    """
+    marks = _closest([list(own), *_layers(definition)], definition.path.parent)
+    named: list[str | None] = [*run.settings.backends] or [None]
+    by_spec: dict[EngineSpec, Choice] = {}
+    for name in named:
+        for mark in marks or (None,):
+            spec = spec_for(run.settings, run.registry, mark, name)
+            taken = [choice.id for choice in by_spec.values()]
+            unique = spec.id if spec.id not in taken else f"{spec.id}-{len(taken) + 1}"
+            by_spec.setdefault(spec, Choice(mark, name, unique))
+    return list(by_spec.values())
+
+
+def _choice(item: pytest.Item, layers: list[list[pytest.Mark]], run: Run) -> Choice:
+    callspec = getattr(item, "callspec", None)
+    if callspec is not None and PARAMETER in callspec.params:
+        chosen: Choice = callspec.params[PARAMETER]
+        return chosen
+    marks = _closest(layers, item.path.parent)
+    if len(marks) > 1 or len(run.settings.backends) > 1:
+        raise SettingsError(
+            "it should run once on each of several backends, which a test that is no function with "
+            "our fixture among its arguments cannot: name one backend"
+        )
+    return Choice(marks[0] if marks else None)
+
+
+def _closest(layers: Sequence[Sequence[pytest.Mark]], folder: Path) -> list[BackendMark]:
+    """The backend marks of the closest node that has any."""
+    for layer in layers:
+        if marks := [mark for mark in layer if mark.name == BACKEND]:
+            return [_backend_mark(mark, folder) for mark in marks]
+    return []
+
+
+def _backend_mark(mark: pytest.Mark, folder: Path) -> BackendMark:
+    options = dict(mark.kwargs)
+    name = mark.args[0] if mark.args else options.pop("name", None)
+    if len(mark.args) > 1 or not isinstance(name, str):
+        raise SettingsError('llm_backend takes one name, as in llm_backend("transformers", model="…")')
+    model, precision = options.pop("model", None), options.pop("precision", None)
+    return BackendMark(name, None if model is None else str(model), precision, options, folder)
+
+
+def _merged(layers: Sequence[Sequence[pytest.Mark]]) -> dict[Any, Budget]:
+    """The budgets of all layers, merged name by name, the closest last."""
+    merged: dict[Any, Budget] = {}
+    for layer in reversed(layers):
+        for mark in (mark for mark in layer if mark.name == BUDGET):
+            if mark.args:
+                raise SettingsError(f"llm_budget({mark.args[0]!r}): limits are keywords, as in ttft_ms=300")
+            merged |= {budget.slot: budget for budget in parse_budgets(mark.kwargs)}
+    return merged
+
+
+def _layers(item: pytest.Item) -> Iterator[list[pytest.Mark]]:
+    """The marks on an item, closest first: its parameter set, function, class, …, each in reading order."""
+    callspec = getattr(item, "callspec", None)
+    of_parameters = list(callspec.marks) if callspec is not None else []
+    yield of_parameters
+    for node in reversed(item.listchain()):
+        own = list(node.own_markers)
+        if node is item:
+            own = [mark for mark in own if not any(mark is other for other in of_parameters)]
+        yield own if _is_listed(node) else own[::-1]
+
+
+def _is_listed(node: Any) -> bool:
+    """True if the marks come from a `pytestmark` list, not from decorators, which stand upside down."""
+    if not isinstance(node, pytest.Class):
+        return not isinstance(node, pytest.Function)
+    marks = node.obj.__dict__.get("pytestmark", [])
+    return any(isinstance(mark, pytest.MarkDecorator) for mark in marks if isinstance(marks, list))
+
+
+def sorted_by_engine(items: Sequence[tuple[pytest.Item, TestPlan]]) -> list[pytest.Item]:
+    """Return the items with those of one engine together, in order of its first use."""
+    first_use: dict[EngineSpec | None, int] = {}
+    for _, plan in items:
+        first_use.setdefault(plan.spec, len(first_use))
+    return [item for item, plan in sorted(items, key=lambda pair: first_use[pair[1].spec])]
+
+
+def identity_of(item: pytest.Item) -> str:
+    """Return what names a test across machines and workers: path, classes, function, parameters.
+
+    The backend among the parameters is left out. The node id will not do: xdist changes it.
+    """
+    path = item.path.relative_to(item.config.rootpath) if _below_root(item) else item.path
+    classes = [node.name for node in item.listchain() if isinstance(node, pytest.Class)]
+    name = getattr(item, "originalname", None) or item.name
+    parameters = _parameter_id(item)
+    return "::".join([path.as_posix(), *classes, name + (f"[{parameters}]" if parameters else "")])
+
+
+def _below_root(item: pytest.Item) -> bool:
+    return item.path.is_relative_to(item.config.rootpath)
+
+
+def _parameter_id(item: pytest.Item) -> str:
+    callspec = getattr(item, "callspec", None)
+    if callspec is None:
+        return ""
+    whole: str = callspec.id
+    choice = callspec.params.get(PARAMETER)
+    return whole.removesuffix(choice.id).removesuffix("-") if choice else whole
+
+
+def overridden_in(item: pytest.Item) -> str | None:
+    """Return the file of an `llm_client` fixture that stands before ours, None where ours is used."""
+    info = getattr(item, "_fixtureinfo", None)
+    found = info.name2fixturedefs.get("llm_client") if info is not None else None
+    if not found or found[-1].func.__module__ == "pytest_llmspeed.fixtures":
+        return None
+    return str(found[-1].func.__code__.co_filename)

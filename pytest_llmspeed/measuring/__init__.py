@@ -1,0 +1,1 @@
+"""Everything that sends requests on purpose."""

@@ -1,0 +1,153 @@
+"""The instrumented client that tests are handed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pytest_llmspeed.core.errors import GenerationError, SettingsError
+from pytest_llmspeed.core.exchange import Endpoint, Exchange, Request
+from pytest_llmspeed.core.measurement import Answer, Measurement
+from pytest_llmspeed.core.metrics import CallKind
+from pytest_llmspeed.edges.engines.base import Engine
+from pytest_llmspeed.edges.loop import LoopThread
+from pytest_llmspeed.measuring.recorder import Recorder
+from pytest_llmspeed.measuring.rounds import LEAST_ROUNDS, WARMUP, rounds
+
+MAX_TOKENS = 128
+TIMEOUT_S = 120.0
+
+Prompt = str | Sequence[Mapping[str, Any]]
+
+
+class LLMClient:
+    """Sends requests to the leased engine and measures each of them.
+
+    A prompt is a text, or chat messages in the shape of the OpenAI API. `endpoint="completions"`
+    continues a text as it stands, without a chat template. `extra_body` holds further fields of
+    the request (`top_p`, `seed`, `ignore_eos`, …). A request that takes longer than `timeout_s`
+    has failed. `label` names what may be compared and budgeted on its own.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        loop: LoopThread,
+        recorder: Recorder,
+        rounds_needed: Callable[[str | None], int] = lambda _: LEAST_ROUNDS,
+    ) -> None:
+        self._engine, self._loop, self._recorder = engine, loop, recorder
+        self._rounds_needed = rounds_needed
+        self._warm: set[tuple[object, ...]] = set()
+
+    @property
+    def measurement(self) -> Measurement:
+        """All that this test has measured so far."""
+        return self._recorder.measurement
+
+    def generate(
+        self,
+        prompt: Prompt,
+        *,
+        model: str | None = None,
+        max_tokens: int | None = MAX_TOKENS,
+        temperature: float = 0.0,
+        timeout_s: float = TIMEOUT_S,
+        endpoint: Endpoint = "chat",
+        extra_body: Mapping[str, Any] | None = None,
+        label: str | None = None,
+        warmup: bool | int = True,
+    ) -> Answer:
+        """Return the answer to one request.
+
+        The first call of its shape in a test is preceded by two warm-up requests (`warmup=False`:
+        none); inside `rounds` the whole body warms up instead. Raises `GenerationError` if the
+        request fails; its sample is recorded all the same.
+        """
+        request = _request(
+            prompt,
+            endpoint=endpoint,
+            model=model,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            timeout_s=timeout_s,
+            extra_body=extra_body or {},
+        )
+        self._warm_up(request, WARMUP if warmup is True else int(warmup), label)
+        return self._answer(self._send(request), "generate", label)
+
+    def measure(
+        self,
+        prompt: Prompt,
+        *,
+        rounds: int | None = None,
+        warmup: int = WARMUP,
+        model: str | None = None,
+        max_tokens: int | None = MAX_TOKENS,
+        temperature: float = 0.0,
+        timeout_s: float = TIMEOUT_S,
+        endpoint: Endpoint = "chat",
+        extra_body: Mapping[str, Any] | None = None,
+        label: str | None = None,
+    ) -> Measurement:
+        """Return the measurement of one request repeated, failures counted.
+
+        Takes as many rounds as the test's budgets need, at least ten, unless `rounds` says how many.
+        """
+        request = _request(
+            prompt,
+            endpoint=endpoint,
+            model=model,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            timeout_s=timeout_s,
+            extra_body=extra_body or {},
+        )
+        start, count = self._recorder.count, rounds or self._rounds_needed(label)
+        for _ in self._rounds(count, warmup, body=False):
+            self._recorder.record(self._send(request), "measure", label)
+        return self._recorder.since(start)
+
+    def rounds(self, count: int = LEAST_ROUNDS, warmup: int = WARMUP) -> Iterator[int]:
+        """Repeat a loop's body: `for _ in llm_client.rounds(10): my_application(llm_client)`.
+
+        The calls of the first `warmup` rounds are left out. Calls are told apart by their place in
+        the body. Yields the number of the round, negative during warm-up.
+        """
+        return self._rounds(count, warmup, body=True)
+
+    def _rounds(self, count: int, warmup: int, *, body: bool) -> Iterator[int]:
+        return rounds(self._recorder, count, warmup, body=body)
+
+    def _send(self, request: Request) -> Exchange:
+        return self._loop.run(self._engine.exchange(request))
+
+    def _answer(self, exchange: Exchange, call: CallKind, label: str | None) -> Answer:
+        sample = self._recorder.record(exchange, call, label)
+        if sample.error is not None:
+            raise GenerationError(sample.error, sample)
+        parts = {name: exchange.joined(name) for name in ("reasoning", "refusal", "tool_call")}
+        return Answer(sample, **parts)
+
+    def _warm_up(self, request: Request, count: int, label: str | None) -> None:
+        """Send warm-up requests, once a shape; the first that fails is the last."""
+        shape = (request.endpoint, request.model, request.max_tokens)
+        if self._recorder.in_body or shape in self._warm or count < 1:
+            return
+        self._warm.add(shape)
+        with self._recorder.warming():
+            for _ in range(count):
+                if not self._recorder.record(self._send(request), "generate", label).ok:
+                    return
+
+
+def _request(prompt: Prompt, **fields: Any) -> Request:
+    """The request that a call's arguments ask for; raises `SettingsError` for senseless ones."""
+    request = Request(prompt if isinstance(prompt, str) else tuple(dict(m) for m in prompt), **fields)
+    if request.endpoint not in ("chat", "completions"):
+        raise SettingsError(f"endpoint={request.endpoint!r}: it is 'chat' or 'completions'")
+    if request.max_tokens is not None and request.max_tokens < 1:
+        raise SettingsError(f"max_tokens={request.max_tokens}: at least one token is needed")
+    if not request.timeout_s > 0:
+        raise SettingsError(f"timeout_s={request.timeout_s}: a request needs a positive time limit")
+    return request

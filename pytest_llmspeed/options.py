@@ -1,0 +1,106 @@
+"""Command-line options and ini settings of the plugin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_llmspeed.app.run import Run
+    from pytest_llmspeed.app.settings import Settings
+
+INI: dict[str, tuple[str, Any, str]] = {
+    "backend": ("string", None, "backend of tests that name none"),
+    "model": ("string", None, "model: a hub id, a folder or a .gguf file"),
+    "precision": ("string", None, "precision of the model, as in bf16"),
+    "url": ("string", None, "address of a server, as in http://127.0.0.1:8000/v1"),
+    "store": ("string", None, "folder of the baselines (default .llmspeed/baselines)"),
+    "environment": ("string", None, "runner class that keys baselines instead of the hardware"),
+    "json_text": ("bool", True, "whether the JSON report shows the answers"),
+}
+
+
+def add(parser: pytest.Parser) -> None:
+    """Declare the options and ini settings."""
+    group = parser.getgroup("llmspeed", "speed of LLM inference")
+    value = group.addoption
+    value(
+        "--llmspeed-backend",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="run on this backend (repeat it to run each test once per backend)",
+    )
+    value("--llmspeed-model", metavar="MODEL", help="hub id, folder or .gguf file")
+    value("--llmspeed-precision", metavar="NAME", help="precision of the model, as in bf16")
+    value("--llmspeed-url", metavar="URL", help="address of a server, as in http://127.0.0.1:8000/v1")
+    value("--llmspeed-store", metavar="DIR", help="folder of the baselines")
+    value(
+        "--llmspeed-update-baseline",
+        action="store_true",
+        help="store this run's sessions as baseline",
+    )
+    value(
+        "--llmspeed-accept",
+        metavar="REASON",
+        help="with an update: accept tests that became slower",
+    )
+    value("--llmspeed-require-baseline", action="store_true", help="fail tests that have no baseline")
+    value("--llmspeed-strict", action="store_true", help="fail inconclusive and suspect tests too")
+    value("--llmspeed-json", metavar="FILE", help="write a JSON report")
+    for name, (kind, default, about) in INI.items():
+        parser.addini(f"llmspeed_{name}", about, type=kind, default=default)  # type: ignore[arg-type]
+
+
+def check(config: pytest.Config) -> None:
+    """Raise `UsageError` for options that contradict each other or cannot be carried out."""
+    given = config.option
+    if not (given.llmspeed_update_baseline or given.llmspeed_accept is not None):
+        return
+    from pytest_llmspeed.core.errors import StoreError
+    from pytest_llmspeed.edges.store.folder import FolderStore
+
+    settings = read(config)
+    if problems := settings.problems():
+        raise pytest.UsageError("\n".join(problems))
+    if given.collectonly:
+        raise pytest.UsageError(
+            "--llmspeed-update-baseline stores what tests measured; with --collect-only none runs"
+        )
+    try:
+        FolderStore(settings.store_folder).check_writable()
+    except StoreError as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def show(run: Run, terminal: pytest.TerminalReporter) -> None:
+    """Write the closing section, if there is anything to say."""
+    lines = list(run.closing_section(verbose=terminal.verbosity > 0))
+    if lines:
+        terminal.section("llmspeed")
+        for line in lines:
+            terminal.write_line(line)
+
+
+def read(config: pytest.Config) -> Settings:
+    """Return the settings of a run."""
+    from pytest_llmspeed.app.settings import Settings
+
+    given = config.option
+    return Settings(
+        backends=tuple(dict.fromkeys(given.llmspeed_backend)),
+        model=given.llmspeed_model,
+        precision=given.llmspeed_precision,
+        url=given.llmspeed_url,
+        store=given.llmspeed_store,
+        update=given.llmspeed_update_baseline,
+        accept=given.llmspeed_accept,
+        require_baseline=given.llmspeed_require_baseline,
+        strict=given.llmspeed_strict,
+        json=given.llmspeed_json,
+        ini={name: config.getini(f"llmspeed_{name}") for name in INI},
+        cwd=Path(config.invocation_params.dir),
+        ini_folder=config.inipath.parent if config.inipath else config.rootpath,
+    )

@@ -1,0 +1,100 @@
+"""From a test's state to its record, from its record to a failure, and onto its report and off it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_llmspeed.state import TestState, run_of, state_or_none
+
+if TYPE_CHECKING:
+    from pytest_llmspeed.core.record import TestRecord
+
+
+class PerformanceFailure(pytest.fail.Exception):  # type: ignore[misc, name-defined]
+    """Fails a test that was measured and found wanting; shown without a traceback."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, pytrace=False)
+
+
+def conclude(item: pytest.Item) -> None:
+    """Judge what the body of a test measured; its record is then in the test's state."""
+    from pytest_llmspeed.marks import overridden_in
+
+    if state := state_or_none(item):
+        budgets, override = state.plan.budgets, overridden_in(item)
+        state.record = run_of(item.config).judge(_raw_record(item, state), budgets, override)
+
+
+def note_interrupted(item: pytest.Item) -> None:
+    """Keep what an interrupted test had measured, for the report; no phase will report it."""
+    if state := state_or_none(item):
+        raw = _raw_record(item, state)
+        run_of(item.config).records[item.nodeid] = replace(raw, outcome="interrupted", partial=True)
+
+
+def fail_if_wanting(item: pytest.Item) -> None:
+    """Raise `PerformanceFailure` if the body passed and its record has problems."""
+    state = state_or_none(item)
+    if state and state.record and state.record.problems and not _body_failed(item):
+        raise PerformanceFailure("\n".join(state.record.problems))
+
+
+def _body_failed(item: pytest.Item) -> bool:
+    """True if the body of a `unittest.TestCase` failed: pytest keeps that back until the report."""
+    return bool(getattr(item, "_excinfo", None))
+
+
+def _raw_record(item: pytest.Item, state: TestState) -> TestRecord:
+    """What was measured, not judged yet."""
+    from pytest_llmspeed.core.measurement import Measurement
+    from pytest_llmspeed.core.record import TestRecord
+    from pytest_llmspeed.marks import identity_of
+
+    engine, recorder = state.engine, state.recorder
+    return TestRecord(
+        nodeid=item.nodeid,
+        identity=identity_of(item),
+        environment=run_of(item.config).environment_of(engine) if engine else "unknown",
+        backend=engine.backend if engine else None,
+        workload=recorder.workload if recorder else (),
+        measurement=recorder.measurement if recorder else Measurement(),
+    )
+
+
+def attach(report: pytest.TestReport, item: pytest.Item) -> None:
+    """Put the record on its report, as builtins, so that it crosses from a worker to the controller."""
+    from pytest_llmspeed.core.record import test_to_builtins
+
+    state = state_or_none(item)
+    ends_here = report.when == "call" or (report.when == "setup" and not report.passed)
+    if state is None or not ends_here:
+        return
+    record = state.record or _raw_record(item, state)
+    report.llmspeed = test_to_builtins(replace(record, outcome=_outcome(report)), text=True)  # type: ignore[attr-defined]
+    said = [*record.problems, *record.advice]
+    if report.failed and said:
+        report.sections.append(("llmspeed", "\n".join(said)))
+
+
+def _outcome(report: pytest.TestReport) -> str:
+    """The outcome of a test as the phase that ends it says."""
+    if hasattr(report, "wasxfail"):
+        return "xfailed" if report.skipped else "xpassed"
+    if report.failed and report.when != "call":
+        return "error"
+    return report.outcome
+
+
+def collect(report: pytest.TestReport, records: dict[str, TestRecord]) -> None:
+    """Take the record off a report; a failure after the body turns its outcome into an error."""
+    from pytest_llmspeed.core.record import test_from_builtins
+
+    shown: dict[str, Any] | None = getattr(report, "llmspeed", None)
+    if shown is not None:
+        records[report.nodeid] = test_from_builtins(shown)
+    elif report.when == "teardown" and report.failed and report.nodeid in records:
+        records[report.nodeid] = replace(records[report.nodeid], outcome="error")

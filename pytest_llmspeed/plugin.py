@@ -1,0 +1,150 @@
+"""The plugin: collect → set up → wrap the call → report → finish. Loads nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_llmspeed import hookspecs, options, outcome
+from pytest_llmspeed.fixtures import llm_backend, llm_backend_options, llm_client
+from pytest_llmspeed.state import (
+    BACKEND,
+    PLUGIN,
+    STATE,
+    TestState,
+    is_worker,
+    state_of,
+    state_or_none,
+    uses_plugin,
+)
+
+if TYPE_CHECKING:
+    from pytest_llmspeed.app.run import Run
+
+__all__ = ["llm_backend", "llm_backend_options", "llm_client"]
+
+MARKERS = (
+    "llm_backend(name, model=, precision=, **engine_options): the engine that a test runs on",
+    "llm_budget(**limits): limits such as ttft_ms=300, tpot_p95_ms=40, throughput_tps=25, error_rate=0",
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    options.add(parser)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+def pytest_llmspeed_backends() -> dict[str, str]:
+    from pytest_llmspeed.edges.engines.registry import BUILT_IN
+
+    return BUILT_IN
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
+    if not is_worker(config):
+        options.check(config)
+    config.pluginmanager.register(LLMSpeed(config), PLUGIN)
+
+
+class LLMSpeed:
+    """The one object registered for a run: its hooks, and its `Run`, made when a test first needs it."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+
+    @cached_property
+    def run(self) -> Run:
+        from pytest_llmspeed.app.run import Run
+
+        backends: dict[str, str] = {}
+        for targets in reversed(self.config.hook.pytest_llmspeed_backends(config=self.config)):
+            backends |= targets
+        return Run(options.read(self.config), backends, self.config.rootpath)
+
+    @property
+    def is_used(self) -> bool:
+        """True once a test needed the run."""
+        return "run" in self.__dict__
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        if uses_plugin(metafunc.definition) or BACKEND in metafunc.fixturenames:
+            from pytest_llmspeed.marks import run_on_each_backend
+
+            run_on_each_backend(metafunc, self.run)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        if places := [place for place, item in enumerate(items) if uses_plugin(item)]:
+            from pytest_llmspeed.marks import sorted_by_engine
+
+            planned = [(items[place], state_of(items[place]).plan) for place in places]
+            for place, item in zip(places, sorted_by_engine(planned), strict=True):
+                items[place] = item
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        plans = [(item, state.plan) for item in session.items if (state := state_or_none(item))]
+        if not plans:
+            return
+        self.run.count_selected(len(plans))
+        wrong = [f"  {item.nodeid}: {problem}" for item, plan in plans for problem in plan.problems]
+        if wrong and not is_worker(self.config):
+            raise pytest.UsageError("\n".join(["pytest-llmspeed cannot run these tests:", *wrong]))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        if state := state_or_none(item):
+            item.stash[STATE] = TestState(state.plan)
+            if state.plan.problems:
+                pytest.fail("\n".join(state.plan.problems), pytrace=False)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        try:
+            returned = yield
+        except (KeyboardInterrupt, pytest.exit.Exception):
+            outcome.note_interrupted(item)
+            raise
+        except BaseException:
+            outcome.conclude(item)
+            raise
+        outcome.conclude(item)
+        outcome.fail_if_wanting(item)
+        return returned
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        outcome.attach(report, item)
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if self.is_used or hasattr(report, "llmspeed"):
+            outcome.collect(report, self.run.records)
+
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if not self.is_used:
+            return
+        self.run.close()
+        may_store = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        if not is_worker(self.config) and not self.run.write(may_store=may_store):
+            session.exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.is_used:
+            options.show(self.run, terminalreporter)
+
+    def pytest_unconfigure(self) -> None:
+        if self.is_used:
+            self.run.close()

@@ -1,0 +1,64 @@
+"""Which tests are ours, the state of each, and the one run that they belong to. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_llmspeed.app.run import Run
+    from pytest_llmspeed.core.record import TestRecord
+    from pytest_llmspeed.edges.engines.base import Engine
+    from pytest_llmspeed.marks import TestPlan
+    from pytest_llmspeed.measuring.recorder import Recorder
+    from pytest_llmspeed.plugin import LLMSpeed
+
+BACKEND, BUDGET = "llm_backend", "llm_budget"
+PLUGIN = "llmspeed-run"
+
+
+@dataclass
+class TestState:
+    """What one test has come to: made anew by each set-up, so that a re-run starts empty."""
+
+    __test__ = False
+
+    plan: TestPlan
+    recorder: Recorder | None = None
+    engine: Engine | None = None
+    record: TestRecord | None = None
+
+
+STATE = pytest.StashKey[TestState]()
+
+
+def uses_plugin(item: pytest.Item) -> bool:
+    """True if the test asks for our fixtures by name, or has one of our marks."""
+    names = getattr(item, "fixturenames", ())
+    return BACKEND in names or any(item.iter_markers(BACKEND)) or any(item.iter_markers(BUDGET))
+
+
+def run_of(config: pytest.Config) -> Run:
+    """Return the run of a pytest invocation, made when first needed."""
+    return cast("LLMSpeed", config.pluginmanager.get_plugin(PLUGIN)).run
+
+
+def state_of(item: pytest.Item) -> TestState:
+    """Return the state of a test, made here for one that asks for a fixture at run time only."""
+    from pytest_llmspeed.marks import plan_for
+
+    if STATE not in item.stash:
+        item.stash[STATE] = TestState(plan_for(item, run_of(item.config)))
+    return item.stash[STATE]
+
+
+def state_or_none(item: pytest.Item) -> TestState | None:
+    """Return the state of a test that is ours, None of any other."""
+    return item.stash.get(STATE, None)
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """True in a worker of pytest-xdist, which reports to a controller and writes nothing."""
+    return hasattr(config, "workerinput")
