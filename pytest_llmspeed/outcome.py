@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 class PerformanceFailure(pytest.fail.Exception):  # type: ignore[misc, name-defined]
     """Fails a test that was measured and found wanting; shown without a traceback."""
+
+    __module__ = "builtins"  # as pytest's own: the summary then says the bare name
 
     def __init__(self, message: str) -> None:
         super().__init__(message, pytrace=False)
@@ -75,9 +78,15 @@ def attach(report: pytest.TestReport, item: pytest.Item) -> None:
         return
     record = state.record or _raw_record(item, state)
     report.llmspeed = test_to_builtins(replace(record, outcome=_outcome(report)), text=True)  # type: ignore[attr-defined]
-    said = [*record.problems, *record.advice]
+    problems = () if _says(report, record.problems) else record.problems
+    said = [*problems, *record.advice]
     if report.failed and said:
         report.sections.append(("llmspeed", "\n".join(said)))
+
+
+def _says(report: pytest.TestReport, problems: Sequence[str]) -> bool:
+    """True if the failure is ours, which says the problems itself."""
+    return bool(problems) and report.longreprtext == "\n".join(problems)
 
 
 def _outcome(report: pytest.TestReport) -> str:

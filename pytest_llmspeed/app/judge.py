@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 from pytest_llmspeed.core import advice
-from pytest_llmspeed.core.baselines import Session, Window
+from pytest_llmspeed.core.baselines import Series, Session, Window
 from pytest_llmspeed.core.budgets import Budget, check
 from pytest_llmspeed.core.decision import compare
 from pytest_llmspeed.core.environment import what_changed
@@ -88,8 +89,8 @@ def _comparisons(case: Case) -> Iterator[Comparison]:
         for metric in gated_metrics(case.budgets):
             if metric in series.values or case.window.values(stratum, metric):
                 any_value = True
-                found = _compare(case, stratum, metric)
-                yield replace(found, metric=metric, label=series.label, stratum=stratum)
+                found = replace(_compare(case, stratum, metric), metric=metric, stratum=stratum)
+                yield replace(found, label=series.label, now=found.now or _median(series, metric))
     if not any_value and case.now.series:
         reason = "no request gave a time to first token or per token; a budget on e2e_ms gets compared"
         yield Comparison(Verdict.INCONCLUSIVE, reason, metric="ttft_ms")
@@ -109,6 +110,11 @@ def _compare(case: Case, stratum: str, metric: str) -> Comparison:
         comparisons=case.comparisons,
         spans_a_day=case.window.spans_a_day,
     )
+
+
+def _median(series: Series, metric: str) -> float | None:
+    values = series.values.get(metric)
+    return median(values) if values else None
 
 
 def _larger_is_worse(metric: str) -> bool:
@@ -142,7 +148,7 @@ def _with_consequences(
         sentence = _advice(worst, case)
         if _fails(worst.verdict, policy):
             problems += (f"{worst.verdict.value}: {sentence}",)
-        elif sentence:
+        elif sentence and not (problems and worst.verdict is Verdict.NO_BASELINE):
             hints.append(sentence)
     if case.earlier and accepted is None:
         problems += (f"an earlier attempt of this test was slower, and that stands: {case.earlier}",)

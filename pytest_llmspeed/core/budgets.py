@@ -140,14 +140,19 @@ def _unmeasurable(budget: Budget, chosen: Measurement, whole: Measurement) -> st
         return f"no request has the label {budget.label!r}; labels seen: {list(whole.labels)}"
     if budget.metric.name == "error_rate" or chosen.values(budget.metric.key):
         return None
-    succeeded = [sample for sample in chosen.samples if sample.ok]
-    if not succeeded:
+    if len(chosen.failures) == len(chosen.samples):
         return f"all {len(chosen.samples)} requests failed: {chosen.samples[-1].error}"
-    if all("non_streaming" in s.flags for s in succeeded) and budget.metric.name != "throughput":
+    return _no_figure(budget.metric, chosen)
+
+
+def _no_figure(metric: Metric, chosen: Measurement) -> str:
+    """Why requests that succeeded have no value of a metric."""
+    succeeded = [sample for sample in chosen.samples if sample.ok]
+    if all("non_streaming" in s.flags for s in succeeded) and metric.name != "throughput":
         return "the answers were not streamed, so they have an end-to-end time only"
-    if budget.metric.name in ("tpot", "itl", "throughput"):
-        return _no_token_figure(budget.metric.name, chosen)
-    return f"no request gave a value of {budget.metric.key}"
+    if metric.name in ("tpot", "itl", "throughput"):
+        return _no_token_figure(metric.name, chosen)
+    return f"no request gave a value of {metric.key}"
 
 
 def _no_token_figure(metric: str, chosen: Measurement) -> str:

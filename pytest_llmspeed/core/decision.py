@@ -217,10 +217,10 @@ class _Case:
     def _passed_or_open(self) -> tuple[Verdict, Shift, str]:
         open_low = self.low.d + self.low.half_width
         if open_low >= LOW.passes_below:
-            reason = f"a slowdown of up to {exp(open_low) - 1:.0%} cannot be ruled out"
+            reason = f"a slowdown of up to {_percent(open_low)} cannot be ruled out"
             return Verdict.INCONCLUSIVE, self.low, reason
         if self.mid.d >= MID.passes_below:
-            reason = f"the median moved by {exp(self.mid.d) - 1:.0%}, the fastest requests did not"
+            reason = f"the median moved by {_percent(self.mid.d)}, the fastest requests did not"
             return Verdict.INCONCLUSIVE, self.mid, reason
         slow = self._slow_requests()
         if binomial_tail(slow, len(self.new), 1 - TAIL_QUANTILE) <= TAIL_P:
@@ -260,6 +260,10 @@ def _inflation(sessions: list[Array]) -> float:
 def _logs(values: Sequence[float], sign: float) -> Array:
     floored: Array = np.maximum(np.asarray(values, float), VALUE_FLOOR)
     return np.log(floored) * sign
+
+
+def _percent(shift: float) -> str:
+    return f"{(exp(shift) - 1) * 100:.0f} %"
 
 
 def _sure(d: float) -> float:

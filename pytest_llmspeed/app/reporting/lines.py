@@ -34,15 +34,32 @@ def closing_section(
     if rows:
         from tabulate import tabulate
 
-        yield from tabulate(rows, HEADERS, tablefmt="simple", disable_numparse=True).splitlines()
+        table = tabulate(_named_once(rows), HEADERS, tablefmt="simple", disable_numparse=True)
+        yield from table.splitlines()
         yield ""
-    for record in records:
-        for sentence in record.advice:
-            yield f"{record.nodeid}: {sentence}"
+    yield from _advice(records)
     yield from problems
     yield counts(records)
     for path in stored:
         yield f"baseline stored: {path}"
+
+
+def _named_once(rows: Sequence[Row]) -> Iterator[Row]:
+    """The rows with each test named in its first one only."""
+    before = None
+    for row in rows:
+        yield ("", *row[1:]) if row[0] == before else row
+        before = row[0]
+
+
+def _advice(records: Sequence[TestRecord]) -> Iterator[str]:
+    """One line for each sentence, with the test or the number of tests that it is for."""
+    tests: dict[str, list[str]] = {}
+    for record in records:
+        for sentence in record.advice:
+            tests.setdefault(sentence, []).append(record.nodeid)
+    for sentence, nodeids in tests.items():
+        yield f"{nodeids[0] if len(nodeids) == 1 else f'{len(nodeids)} tests'}: {sentence}"
 
 
 def counts(records: Sequence[TestRecord]) -> str:
