@@ -14,7 +14,14 @@ from pytest_llmspeed.core.decision import compare
 from pytest_llmspeed.core.environment import what_changed
 from pytest_llmspeed.core.metrics import METRICS
 from pytest_llmspeed.core.record import TestRecord
-from pytest_llmspeed.core.verdicts import CONSEQUENCES, BudgetCheck, Comparison, Verdict, gravest
+from pytest_llmspeed.core.verdicts import (
+    CONSEQUENCES,
+    BudgetCheck,
+    Comparison,
+    Verdict,
+    gravest,
+    worst_of_each_metric,
+)
 
 GATED = ("ttft_ms", "tpot_ms")
 LENGTH_BOUND = ("e2e_ms", "throughput_tps")
@@ -142,7 +149,8 @@ def _with_consequences(
         if policy.accept:
             accepted = policy.accept
         else:
-            problems += (advice.slower(worst, changed),)
+            slow = [each for each in worst_of_each_metric(record.comparisons) if each.verdict is Verdict.SLOWER]
+            problems += tuple(advice.slower(each, changed) for each in slow)
             hints.append(advice.accept('"why"'))
     elif worst is not None:
         sentence = _advice(worst, case)
@@ -152,6 +160,7 @@ def _with_consequences(
             hints.append(sentence)
     if case.earlier and accepted is None:
         problems += (f"an earlier attempt of this test was slower, and that stands: {case.earlier}",)
+        record = replace(record, verdict=Verdict.SLOWER)
     hints += [_close_call(found, case.budgets) for found in record.budgets if found.kept and found.close_call]
     return replace(record, problems=problems, advice=tuple(hints), accepted=accepted)
 
@@ -178,6 +187,7 @@ def _advice(worst: Comparison, case: Case) -> str:
     makers: Mapping[Verdict, Any] = {
         Verdict.SUSPECT: lambda: advice.suspect(worst),
         Verdict.INCONCLUSIVE: lambda: advice.inconclusive(worst),
+        Verdict.FASTER: lambda: advice.faster(worst),
         Verdict.NO_BASELINE: lambda: advice.no_baseline(case.elsewhere),
         Verdict.INCOMPARABLE: lambda: advice.incomparable((worst.reason,)),
     }

@@ -68,6 +68,11 @@ def _sessions(count: int) -> str:
     return f"{count} stored session{'' if count == 1 else 's'}"
 
 
+def faster(found: Comparison) -> str:
+    """What to do about a speed-up."""
+    return f"{name(found)} is faster: {moved(found)}; store it to guard it: pytest {UPDATE}"
+
+
 def accept(reasons: str) -> str:
     """How to accept a slowdown."""
     return f"if this is meant, accept it: pytest {UPDATE} --llmspeed-accept {reasons}"

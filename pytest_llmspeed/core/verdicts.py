@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -96,3 +97,13 @@ class BudgetCheck:
             return False
         low, high = self.ci
         return (low is None or low <= self.limit) and (high is None or high >= self.limit)
+
+
+def worst_of_each_metric(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Return the comparison that speaks for each metric: the gravest of its strata."""
+    order, worst = list(Verdict), dict[str, Comparison]()
+    for found in comparisons:
+        shown = worst.setdefault(found.metric, found)
+        if order.index(found.verdict) < order.index(shown.verdict):
+            worst[found.metric] = found
+    return list(worst.values())

