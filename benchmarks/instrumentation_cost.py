@@ -97,9 +97,7 @@ def seconds(call: Callable[[], Any]) -> float:
     return time.perf_counter() - started_s
 
 
-def measured(
-    bare: Callable[[], Any], ours: Callable[[], Any], pairs: int
-) -> list[tuple[float, float]]:
+def measured(bare: Callable[[], Any], ours: Callable[[], Any], pairs: int) -> list[tuple[float, float]]:
     """Return (bare, ours) in seconds of each pair, the order flipped from pair to pair."""
     found = []
     for number in range(pairs):

@@ -149,7 +149,9 @@ def _with_consequences(
         if policy.accept:
             accepted = policy.accept
         else:
-            slow = [each for each in worst_of_each_metric(record.comparisons) if each.verdict is Verdict.SLOWER]
+            slow = [
+                each for each in worst_of_each_metric(record.comparisons) if each.verdict is Verdict.SLOWER
+            ]
             problems += tuple(advice.slower(each, changed) for each in slow)
             hints.append(advice.accept('"why"'))
     elif worst is not None:

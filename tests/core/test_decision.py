@@ -291,7 +291,9 @@ def test_the_order_of_sessions_does_not_matter(noisy_sessions):
     *sessions, new = noisy_sessions(rng, 8)
     forth, back = asdict(compare(sessions, new)), asdict(compare(sessions[::-1], new))
     for name, value in forth.items():
-        expected = pytest.approx(value) if isinstance(value, float | tuple) and name != "more_sessions" else value
+        expected = (
+            pytest.approx(value) if isinstance(value, float | tuple) and name != "more_sessions" else value
+        )
         assert back[name] == expected, name
 
 

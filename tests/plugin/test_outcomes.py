@@ -38,7 +38,12 @@ def test_a_missed_budget_fails_in_the_call_phase(project: Project) -> None:
     project.write(measuring("@pytest.mark.llm_budget(ttft_ms=50)"))
     result = project.run("--junitxml=junit.xml")
     result.assert_outcomes(failed=1)
-    shows(result, "ttft_ms is ", "above its budget of 50 ms", "FAILED test_it.py::test_chat - PerformanceFailure")
+    shows(
+        result,
+        "ttft_ms is ",
+        "above its budget of 50 ms",
+        "FAILED test_it.py::test_chat - PerformanceFailure",
+    )
     assert "plugin.py" not in result.stdout.str()
     suite = ElementTree.parse(project.path / "junit.xml").getroot().find("testsuite")
     assert suite is not None
@@ -94,7 +99,9 @@ def test_a_teardown_error_lets_the_verdict_of_the_call_stand(project: Project) -
 
 def test_xfail_is_xfail_and_the_row_shows_the_verdict(project: Project) -> None:
     """A budget that is expected to be missed gives XFAIL."""
-    project.write(measuring("@pytest.mark.xfail(reason='slow engine')\n    @pytest.mark.llm_budget(ttft_ms=50)"))
+    project.write(
+        measuring("@pytest.mark.xfail(reason='slow engine')\n    @pytest.mark.llm_budget(ttft_ms=50)")
+    )
     result = project.run("--llmspeed-update-baseline")
     result.assert_outcomes(xfailed=1)
     shows(result, "budget missed")
@@ -105,7 +112,9 @@ def test_xfail_is_xfail_and_the_row_shows_the_verdict(project: Project) -> None:
 def test_a_metric_that_could_not_be_measured_fails_its_budget(project: Project) -> None:
     """A budget on TPOT fails where nobody counted tokens, and says why."""
     project.write(
-        measuring("@pytest.mark.llm_backend('scripted', usage=False)\n    @pytest.mark.llm_budget(tpot_ms=50)")
+        measuring(
+            "@pytest.mark.llm_backend('scripted', usage=False)\n    @pytest.mark.llm_budget(tpot_ms=50)"
+        )
     )
     result = project.run()
     result.assert_outcomes(failed=1)
@@ -278,7 +287,9 @@ def test_ctrl_c_reports_what_was_complete_and_stores_nothing(project: Project) -
             raise KeyboardInterrupt
         """
     )
-    result = project.pytester.runpytest_subprocess("--llmspeed-update-baseline", "--llmspeed-json=report.json")
+    result = project.pytester.runpytest_subprocess(
+        "--llmspeed-update-baseline", "--llmspeed-json=report.json"
+    )
     assert result.ret == 2
     shows(result, "interrupted after 2 requests", "baseline")
     assert [test["partial"] for test in project.report["tests"]] == [False, True]

@@ -1,0 +1,248 @@
+"""Baselines from run to run: stored, compared, accepted, never touched; under a real pytest."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+import pytest
+from support import shows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support import Project
+
+MEASURE = "def test_chat(llm_client): llm_client.measure('hello', max_tokens=8)"
+
+
+@pytest.fixture
+def chat(project: Project) -> Project:
+    """A project with one measured test."""
+    project.write(MEASURE)
+    return project
+
+
+def contents(files: list[Path]) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in files}
+
+
+def test_an_update_writes_one_run_file(chat: Project) -> None:
+    """One file, in the folder of the environment, in the schema of the report, without answers."""
+    chat.run("--llmspeed-update-baseline").assert_outcomes(passed=1)
+    (path,) = chat.run_files
+    stored = json.loads(path.read_text())
+    assert path.parent.name == stored["tests"][0]["environment"]
+    assert stored["schema"] == "llmspeed/1"
+    assert "scripted answer" not in path.read_text()
+    assert len(stored["tests"][0]["measurement"]["requests"]) == 10
+
+
+def test_without_the_flag_nothing_is_stored(chat: Project) -> None:
+    """A plain run leaves no store behind."""
+    chat.run()
+    assert not (chat.path / ".llmspeed").exists()
+
+
+def test_twenty_unchanged_runs_are_green(chat: Project) -> None:
+    """On the fake clock, against five stored sessions, no run of the same engine is called slower."""
+    chat.record(5)
+    for seed in range(20):
+        chat.script(seed=seed)
+        chat.run().assert_outcomes(passed=1)
+        assert set(chat.verdicts().values()) <= {"passed", "inconclusive"}
+
+
+def test_a_slowdown_fails_ci(chat: Project) -> None:
+    """60 % slower than five stored sessions: exit code 1, a failure in JUnit, nothing stored."""
+    chat.record(5)
+    before = contents(chat.run_files)
+    chat.script(factor=1.6)
+    result = chat.run("--llmspeed-update-baseline", "--junitxml=junit.xml")
+    assert result.ret == 1
+    shows(result, "tpot_ms is slower than its baseline", "5 stored sessions", "--llmspeed-accept")
+    case = ElementTree.parse(chat.path / "junit.xml").getroot().find(".//testcase")
+    assert case is not None
+    assert case.get("name") == "test_chat"
+    assert case.find("failure") is not None
+    assert contents(chat.run_files) == before
+
+
+def test_a_rerun_of_a_slower_test_stays_slower(chat: Project) -> None:
+    """The refused session did not become the baseline."""
+    chat.record(5)
+    chat.script(factor=1.6)
+    chat.run("--llmspeed-update-baseline").assert_outcomes(failed=1)
+    chat.run("--llmspeed-update-baseline").assert_outcomes(failed=1)
+
+
+def test_an_accepted_slowdown_starts_a_level(chat: Project) -> None:
+    """Accepted with its reason: printed, stored, and the new speed is the one to keep."""
+    chat.record(5)
+    chat.script(factor=1.6)
+    result = chat.run("--llmspeed-update-baseline", "--llmspeed-accept", "longer context")
+    result.assert_outcomes(passed=1)
+    shows(result, "slower, accepted: longer context", "1 accepted")
+    assert json.loads(chat.run_files[-1].read_text())["tests"][0]["accepted"] == "longer context"
+    chat.script(seed=7)
+    chat.run().assert_outcomes(passed=1)
+    assert {found["sessions"] for found in chat.test()["comparisons"]} == {1}
+
+
+def test_a_faster_session_starts_a_level(chat: Project) -> None:
+    """After a speed-up was stored, a fall back to the old speed is a slowdown."""
+    chat.record(5)
+    chat.script(factor=0.6)
+    chat.run("--llmspeed-update-baseline").assert_outcomes(passed=1)
+    assert set(chat.verdicts().values()) == {"faster"}
+    chat.script(factor=1, seed=9)
+    chat.run().assert_outcomes(failed=1)
+
+
+def test_old_run_files_stay_as_they_are(chat: Project) -> None:
+    """A further update adds a file and touches none."""
+    chat.record(2)
+    before = contents(chat.run_files)
+    chat.record(1)
+    assert contents([path for path in chat.run_files if path in before]) == before
+    assert len(chat.run_files) == 3
+
+
+def test_five_sessions_of_one_ci_job_count_as_one(chat: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of one job share the mood of its machine."""
+    monkeypatch.setenv("CI_JOB_ID", "77")
+    chat.record(5)
+    chat.run()
+    assert {found["sessions"] for found in chat.test()["comparisons"]} == {1}
+
+
+def test_only_what_passed_is_stored(project: Project) -> None:
+    """Of a run with failures, the sessions of the tests that passed are stored."""
+    project.write(
+        """
+        def test_good(llm_client): llm_client.measure("hello")
+        def test_bad(llm_client):
+            llm_client.measure("hello")
+            assert False
+        """
+    )
+    project.run("--llmspeed-update-baseline").assert_outcomes(passed=1, failed=1)
+    (path,) = project.run_files
+    assert [test["identity"] for test in json.loads(path.read_text())["tests"]] == ["test_it.py::test_good"]
+
+
+def test_another_key_is_incomparable_and_says_what_differs(project: Project) -> None:
+    """Another precision, or another prompt of measure, does not meet the old baseline."""
+    project.write(MEASURE)
+    project.record(3, "--llmspeed-precision=fp32")
+    result = project.run("--llmspeed-precision=bf16")
+    result.assert_outcomes(passed=1)
+    shows(result, "the baseline is of something else (precision: fp32 → bf16)")
+    project.run("--llmspeed-precision=bf16", "--llmspeed-require-baseline").assert_outcomes(failed=1)
+    project.write(MEASURE.replace("hello", "good bye"))
+    shows(project.run("--llmspeed-precision=fp32"), "workload: ")
+
+
+def test_a_changed_workload_of_free_calls_is_invalid(project: Project) -> None:
+    """Prompts of free calls are held together by their token counts."""
+    project.write(
+        """
+        def test_it(llm_client):
+            for number in llm_client.rounds(10):
+                llm_client.generate(f"prompt {number}", max_tokens=8)
+        """
+    )
+    project.record(3)
+    project.script(prompt_tokens=20)
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    shows(result, "the workload changed: call 1 had 12 prompt tokens, now 20")
+
+
+def test_longer_answers_make_end_to_end_incomparable(project: Project) -> None:
+    """E2E and throughput follow the length of the answer; TTFT and TPOT are judged as usual."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.llm_budget(e2e_ms=5000, throughput_tps=1)
+        def test_it(llm_client): llm_client.measure("hello", max_tokens=64)
+        """
+    )
+    project.record(5)
+    project.script(tokens=12, seed=3)
+    project.run().assert_outcomes(passed=1)
+    verdicts = project.verdicts()
+    assert (verdicts["e2e_ms"], verdicts["throughput_tps"]) == ("incomparable", "incomparable")
+    assert verdicts["ttft_ms"] in ("passed", "inconclusive")
+
+
+def test_what_changed_since_the_baseline_is_said(chat: Project) -> None:
+    """An engine's new version is not keyed, it is what is being tested: the failure names it."""
+    chat.record(5)
+    chat.script(factor=1.6, version="2.0")
+    shows(chat.run(), "changed since: scripted: 1.0 → 2.0")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{ half a fi", "it is corrupt"),
+        (b'{"schema": "llmspeed/1", "run": {}, "tests": [{}]}', "it is corrupt"),
+        (b'{"schema": "llmspeed/2"}', "its schema is 'llmspeed/2', this version reads 'llmspeed/1'"),
+        (b"[]", "it is corrupt"),
+    ],
+)
+def test_an_unreadable_run_file_is_named_and_the_others_count(
+    chat: Project, content: bytes, message: str
+) -> None:
+    """A corrupt file, or one of a later schema, is left out aloud."""
+    chat.record(3)
+    bad = chat.run_files[0].parent / "20200101T000000-x-y.json"
+    bad.write_bytes(content)
+    result = chat.run()
+    result.assert_outcomes(passed=1)
+    shows(result, f"baseline file {bad} is left out", message)
+    assert {found["sessions"] for found in chat.test()["comparisons"]} == {3}
+
+
+def test_a_write_that_fails_is_told_and_leaves_no_half_file(
+    chat: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk at the end of the run: the run says so and does not end well."""
+
+    def full_disk(run: object, file: object, **_: object) -> None:
+        file.write('{"schema": ')  # type: ignore[attr-defined]
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pytest_llmspeed.edges.store.folder.json.dump", full_disk)
+    result = chat.run("--llmspeed-update-baseline")
+    assert result.ret == 1
+    shows(result, "the baseline store cannot be written", "No space left on device")
+    assert [path for path in (chat.path / ".llmspeed").rglob("*") if path.is_file()] == []
+
+
+def test_another_environment_is_named_where_it_has_the_baselines(chat: Project) -> None:
+    """A runner class of another name has no baseline yet; the advice says where there is one."""
+    chat.run("--llmspeed-update-baseline", "-o", "llmspeed_environment=CI Runner L4")
+    shows(chat.run(), "there is one for ci-runner-l4", "llmspeed_environment")
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_workers_give_the_same_verdicts_and_the_controller_writes(project: Project, workers: str) -> None:
+    """Under xdist the gate is on, and one run file is written."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("n", range(4))
+        def test_it(llm_client, n): llm_client.measure(f"hello {n}", max_tokens=8)
+        """
+    )
+    project.record(5, "-n", workers)
+    assert len(project.run_files) == 5
+    project.script(factor=1.6)
+    result = project.run("-n", workers)
+    result.assert_outcomes(failed=4)
+    shows(result, "4 tests measured: 4 slower")

@@ -1,0 +1,176 @@
+"""Mistakes in marks and settings: one clear message each, of selected tests only, before any engine starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support import shows
+
+if TYPE_CHECKING:
+    from support import Project
+
+WRONG = """
+    import pytest
+
+    {mark}
+    def test_wrong(llm_client): pass
+
+    def test_right(llm_client): llm_client.generate("x")
+"""
+
+MISTAKES = {
+    "misspelt budget": (
+        "@pytest.mark.llm_budget(tftt_ms=300)",
+        "llm_budget(tftt_ms=…): no such budget; did you mean 'ttft_ms'?",
+    ),
+    "budget without a unit": ("@pytest.mark.llm_budget(ttft=300)", "no such budget; did you mean 'ttft_ms'?"),
+    "negative limit": (
+        "@pytest.mark.llm_budget(ttft_ms=-1)",
+        "llm_budget(ttft_ms=-1): a limit cannot be negative",
+    ),
+    "limit that is no number": ("@pytest.mark.llm_budget(ttft_ms='3')", "a limit is a finite number"),
+    "positional limit": ("@pytest.mark.llm_budget(300)", "llm_budget(300): limits are keywords"),
+    "empty budget": ("@pytest.mark.llm_budget()", "llm_budget() sets no limit"),
+    "unknown engine": (
+        "@pytest.mark.llm_backend('scriptd')",
+        "no backend is called 'scriptd'; did you mean 'scripted'?",
+    ),
+    "unsupported precision": (
+        "@pytest.mark.llm_backend('scripted', precision='int3')",
+        "backend 'scripted' has no precision 'int3'; known: auto, bf16, fp32",
+    ),
+    "unknown engine option": (
+        "@pytest.mark.llm_backend('scripted', tftt_ms=1)",
+        "backend 'scripted' has no option 'tftt_ms'; did you mean 'ttft_ms'?",
+    ),
+    "mark without a name": ("@pytest.mark.llm_backend(model='m')", "llm_backend takes one name"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_usage_error(project: Project, mistake: str) -> None:
+    """It names the test, the value and the fix; nothing runs and no engine starts."""
+    mark, message = MISTAKES[mistake]
+    project.write(WRONG.format(mark=mark))
+    result = project.run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    shows(result, "ERROR: pytest-llmspeed cannot run these tests:", "test_it.py::test_wrong: ", message)
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()
+    assert project.engine_log == []
+
+
+def test_all_mistakes_are_told_at_once(project: Project) -> None:
+    """Two wrong tests are two lines of one error."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.llm_budget(tftt_ms=300)
+        def test_one(llm_client): pass
+
+        @pytest.mark.llm_backend("scriptd")
+        def test_two(llm_client): pass
+        """
+    )
+    shows(project.run(), "test_it.py::test_one: ", "test_it.py::test_two: ")
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_mistakes_of_tests_that_are_not_selected_do_not_matter(project: Project, workers: str) -> None:
+    """With -k, --deselect or --lf the wrong test is not run, so it is not told."""
+    project.write(WRONG.format(mark="@pytest.mark.llm_budget(tftt_ms=300)"))
+    project.run("-k", "right", "-n", workers).assert_outcomes(passed=1)
+    project.run("--deselect", "test_it.py::test_wrong", "-n", workers).assert_outcomes(passed=1)
+
+
+def test_in_a_worker_a_mistake_fails_its_own_test_in_the_setup(project: Project) -> None:
+    """Under -n 2 there is no usage error, which would be an internal error there."""
+    project.write(WRONG.format(mark="@pytest.mark.llm_budget(tftt_ms=300)"))
+    result = project.run("-n", "2")
+    result.assert_outcomes(errors=1, passed=1)
+    shows(result, "llm_budget(tftt_ms=…): no such budget")
+    assert "INTERNALERROR" not in result.stdout.str()
+
+
+def test_without_a_backend_the_error_says_what_to_write(project: Project) -> None:
+    """A toy is never measured silently."""
+    project.write("def test_it(llm_client): pass")
+    project.pytester.makefile(".ini", pytest="[pytest]\npythonpath = .\n")
+    result = project.run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    shows(result, 'no backend is configured: write llmspeed_backend = "tiny"')
+
+
+def test_a_misspelt_option_is_pytests_own_error(project: Project) -> None:
+    """pytest refuses an unknown option."""
+    project.write("def test_it(llm_client): pass")
+    result = project.pytester.runpytest_subprocess("--llmspeed-bakend=tiny")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    shows(result, "--llmspeed-bakend")
+
+
+def test_updating_while_only_collecting_is_refused(project: Project) -> None:
+    """--collect-only with an update would store nothing: said so, nothing touched."""
+    project.write("def test_it(llm_client): llm_client.measure('x')")
+    result = project.run("--collect-only", "--llmspeed-update-baseline")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    shows(result, "with --collect-only none runs")
+
+
+def test_accepting_needs_an_update_and_a_reason(project: Project) -> None:
+    """--llmspeed-accept alone, or without a reason, is a usage error."""
+    project.write("def test_it(llm_client): llm_client.measure('x')")
+    shows(project.run("--llmspeed-accept", "why"), "--llmspeed-accept needs --llmspeed-update-baseline")
+    shows(
+        project.run("--llmspeed-update-baseline", "--llmspeed-accept", " "),
+        "--llmspeed-accept needs a reason",
+    )
+
+
+def test_an_unwritable_store_is_told_before_any_test(project: Project) -> None:
+    """The store is tried at the start, so that no measurement is lost at the end."""
+    project.write("def test_it(llm_client): llm_client.measure('x')")
+    (project.path / "taken").write_text("a file where the folder should be")
+    result = project.run("--llmspeed-update-baseline", "--llmspeed-store=taken/store")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    shows(result, "the baseline store cannot be written", "taken/store", "set llmspeed_store")
+    assert project.engine_log == []
+
+
+def test_several_backends_need_a_function_to_multiply(project: Project) -> None:
+    """A unittest.TestCase cannot run once per backend: told, not silently narrowed."""
+    project.write(
+        """
+        import unittest
+        import pytest
+
+        @pytest.mark.llm_backend("scripted")
+        @pytest.mark.llm_backend("scripted2")
+        class TestIt(unittest.TestCase):
+            def test_it(self): pass
+        """
+    )
+    shows(project.run(), "name one backend")
+
+
+def test_senseless_arguments_of_a_call_are_named(project: Project) -> None:
+    """max_tokens=0, a negative time limit, no rounds, a wrong endpoint."""
+    project.write(
+        """
+        import pytest
+        from pytest_llmspeed import LLMSpeedError
+
+        def test_it(llm_client):
+            for arguments, message in (
+                ({"max_tokens": 0}, "max_tokens=0"),
+                ({"timeout_s": -1}, "timeout_s=-1"),
+                ({"endpoint": "chatt"}, "endpoint='chatt'"),
+            ):
+                with pytest.raises(LLMSpeedError, match=message):
+                    llm_client.generate("x", **arguments)
+            with pytest.raises(LLMSpeedError, match=r"rounds\\(0"):
+                list(llm_client.rounds(0))
+        """
+    )
+    project.run().assert_outcomes(passed=1)
