@@ -120,7 +120,8 @@ class Response:
         self._parser = httptools.HttpResponseParser(self)
         self._parts: list[bytes] = []
         self._stamp_s = started_s
-        self._headers_complete = self._complete = self._released = False
+        self._headers_complete = self._complete = False
+        self._reusable = self._released = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take in a header: called by the parser, as are the next three."""
@@ -138,6 +139,7 @@ class Response:
     def on_message_complete(self) -> None:
         """Note the end of the response, unless it is an interim one."""
         self._complete = self.status >= 200
+        self._reusable = self._parser.should_keep_alive()  # true only while the parser is here
 
     async def read_headers(self) -> None:
         """Read until the headers of the final (not a 1xx) response are there."""
@@ -154,7 +156,7 @@ class Response:
                 break
             else:
                 await self._read()
-        self._release(reusable=self._parser.should_keep_alive())
+        self._release(reusable=self._reusable)
 
     async def body(self) -> bytes:
         """Read the whole body."""

@@ -1,0 +1,165 @@
+"""The sentences that a person reads."""
+
+import pytest
+
+from pytest_llmspeed.core import advice
+from pytest_llmspeed.core.verdicts import BudgetCheck, Comparison, Verdict
+
+SLOWER = Comparison(
+    Verdict.SLOWER,
+    metric="ttft_ms",
+    baseline=240.0,
+    now=312.4,
+    delta=1.3017,
+    ci=(1.18, 1.43),
+    visible=1.15,
+    sessions=5,
+)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "expected"), [(1.28, "+28 %"), (0.7, "-30 %"), (1.05, "+5.0 %"), (0.984, "-1.6 %"), (1.0, "+0.0 %")]
+)
+def test_a_ratio_is_shown_as_a_signed_change(ratio, expected):
+    """Whole percents from ten on, one decimal below."""
+    assert advice.percent(ratio) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "metric", "expected"),
+    [
+        (312.4, "ttft_ms", "312 ms"),
+        (5.678, "tpot_ms", "5.68 ms"),
+        (0.01234, "itl_ms", "0.0123 ms"),
+        (12345.6, "e2e_ms", "12,346 ms"),
+        (25.0, "throughput_tps", "25 tokens/s"),
+        (0.25, "error_rate", "0.25"),
+        (0.0, "error_rate", "0"),
+        (999.7, "ttft_ms", "1,000 ms"),
+    ],
+)
+def test_a_quantity_is_shown_to_three_figures_with_its_unit(value, metric, expected):
+    """No digits that nobody measured, and no powers of ten."""
+    assert advice.quantity(value, metric) == expected
+
+
+def test_a_missed_budget_says_by_how_much_and_how_sure():
+    """Value, limit, interval."""
+    check = BudgetCheck("ttft_p95_ms", 300.0, 412.0, False, (350.0, None))
+    assert advice.budget_missed(check, "ttft_ms") == (
+        "ttft_p95_ms is 412 ms, above its budget of 300 ms (95 % interval 350 ms to ?)"
+    )
+
+
+def test_a_missed_lower_limit_is_told_as_below():
+    """A rate misses its budget from the other side; a close call is called one."""
+    check = BudgetCheck("throughput_tps", 25.0, 24.0, False, (20.0, 26.0), "chat")
+    assert advice.budget_missed(check, "throughput_tps") == (
+        "throughput_tps of 'chat' is 24 tokens/s, below its budget of 25 tokens/s "
+        "(95 % interval 20 tokens/s to 26 tokens/s, a close call)"
+    )
+
+
+def test_a_budget_that_could_not_be_measured_says_why():
+    """The reason stands where the value would."""
+    check = BudgetCheck("tpot_ms", 40.0, None, False, reason="no token counts")
+    assert advice.budget_missed(check, "tpot_ms") == "tpot_ms not measured: no token counts"
+
+
+def test_a_slower_test_is_told_with_figures_and_what_changed():
+    """Old → new, change, interval, sessions, and what is different since."""
+    assert advice.slower(SLOWER, ["torch: 2.5 → 2.6"]) == (
+        "ttft_ms is slower than its baseline: 240 ms → 312 ms, +30 % "
+        "(95 % interval +18 % to +43 %, 5 stored sessions); changed since: torch: 2.5 → 2.6"
+    )
+
+
+def test_nothing_changed_is_not_mentioned():
+    """The sentence ends with its figures."""
+    assert advice.slower(SLOWER, []).endswith("5 stored sessions)")
+
+
+def test_one_session_is_singular():
+    """Grammar is part of trust."""
+    single = Comparison(Verdict.SLOWER, metric="ttft_ms", baseline=1.0, now=2.0, delta=2.0, ci=(1.5, 3.0), sessions=1)
+    assert advice.moved(single).endswith("1 stored session)")
+
+
+def test_accepting_names_both_options():
+    """The command can be copied."""
+    assert advice.accept('"why"') == (
+        'if this is meant, accept it: pytest --llmspeed-update-baseline --llmspeed-accept "why"'
+    )
+
+
+def test_inconclusive_says_what_would_be_seen_and_what_would_help():
+    """The smallest visible slowdown and the number of further sessions."""
+    found = Comparison(
+        Verdict.INCONCLUSIVE,
+        "sessions differ as much",
+        "tpot_ms",
+        "chat",
+        visible=1.32,
+        more_sessions=((1.2, 2), (1.1, 6)),
+    )
+    assert advice.inconclusive(found) == (
+        "tpot_ms of 'chat': sessions differ as much; a slowdown from +32 % on would be seen; "
+        "2 more stored sessions would show +20 % (--llmspeed-update-baseline)"
+    )
+
+
+def test_sessions_that_would_not_help_are_not_asked_for():
+    """Nothing is promised that no number within the window could keep."""
+    found = Comparison(Verdict.INCONCLUSIVE, "x", "tpot_ms", visible=1.9, more_sessions=((1.2, None), (1.1, None)))
+    assert advice.inconclusive(found).endswith("a slowdown from +90 % on would be seen")
+
+
+def test_too_few_requests_ask_for_more():
+    """Without any figure the fix is to measure more."""
+    found = Comparison(Verdict.INCONCLUSIVE, "3 requests; at least 5 are needed", "ttft_ms")
+    assert advice.inconclusive(found) == (
+        "ttft_ms: 3 requests; at least 5 are needed; measure more with llm_client.measure(…) or rounds(10)"
+    )
+
+
+def test_no_baseline_says_how_to_store_one():
+    """The option, and nothing else where nothing is stored."""
+    assert advice.no_baseline(()) == "no baseline yet: store one with pytest --llmspeed-update-baseline"
+
+
+def test_a_baseline_of_another_environment_is_pointed_out():
+    """Its name, and the setting that would unite the two."""
+    sentence = advice.no_baseline(("box", "other"))
+    assert "there is one for box, other" in sentence
+    assert "llmspeed_environment" in sentence
+
+
+def test_failed_requests_are_told_with_their_error_and_the_budget_that_allows_them():
+    """Count, total, last error, fix."""
+    assert advice.failed_requests(2, 10, "HTTP 500: oops") == (
+        "2 of 10 requests failed, the last with: HTTP 500: oops; "
+        "allow them with llm_budget(error_rate=…) if that is meant"
+    )
+
+
+def test_a_changed_workload_is_told_with_both_lengths():
+    """Which calls, before, now."""
+    assert advice.workload_changed("call 2", 100.0, 140.0).startswith(
+        "the workload changed: call 2 had 100 prompt tokens, now 140 (more than 20 % apart)"
+    )
+
+
+def test_nothing_measured_names_a_client_that_is_not_ours():
+    """A fixture of the same name is the usual cause, so its file is told."""
+    assert "conftest.py" in advice.nothing_measured("conftest.py")
+    assert advice.nothing_measured(None) == (
+        "nothing was measured: a test with llm_budget has to send a request through llm_client"
+    )
+
+
+def test_a_close_call_is_told_with_its_interval():
+    """A kept budget whose interval holds the limit."""
+    check = BudgetCheck("ttft_ms", 300.0, 290.0, True, (280.0, 310.0))
+    assert advice.close_call(check, "ttft_ms") == (
+        "ttft_ms is a close call: 290 ms of 300 ms (95 % interval 280 ms to 310 ms, a close call)"
+    )

@@ -1,0 +1,49 @@
+"""The table of what fails a test and what may be stored."""
+
+import pytest
+
+from pytest_llmspeed.core.verdicts import CONSEQUENCES, BudgetCheck, Verdict, gravest
+
+V = Verdict
+
+
+@pytest.mark.parametrize(
+    ("verdict", "fails", "stored", "if_required", "if_strict"),
+    [
+        (V.INVALID, True, False, False, False),
+        (V.SLOWER, True, False, False, False),
+        (V.SUSPECT, False, True, False, True),
+        (V.INCONCLUSIVE, False, True, False, True),
+        (V.INCOMPARABLE, False, True, True, False),
+        (V.NO_BASELINE, False, True, True, False),
+        (V.FASTER, False, True, False, False),
+        (V.PASSED, False, True, False, False),
+    ],
+)
+def test_each_verdict_has_the_consequences_that_are_promised(verdict, fails, stored, if_required, if_strict):
+    """The table in the code is the table in the documentation."""
+    found = CONSEQUENCES[verdict]
+    assert (found.fails, found.stored) == (fails, stored)
+    assert (found.fails_if_required, found.fails_if_strict) == (if_required, if_strict)
+
+
+def test_no_verdict_is_without_consequences():
+    """A new verdict has to be entered in the table."""
+    assert CONSEQUENCES.keys() == set(Verdict)
+
+
+def test_the_gravest_verdict_speaks_for_all():
+    """One slower metric makes the test slower; nothing compared is no verdict."""
+    assert gravest([V.PASSED, V.SLOWER, V.NO_BASELINE]) is V.SLOWER
+    assert gravest([V.PASSED, V.FASTER]) is V.FASTER
+    assert gravest([V.INCONCLUSIVE, V.PASSED]) is V.INCONCLUSIVE
+    assert gravest([]) is None
+
+
+@pytest.mark.parametrize(
+    ("ci", "close"),
+    [((90, 110), True), ((100, 110), True), ((101, 110), False), ((80, 99), False), ((90, None), True), (None, False)],
+)
+def test_a_close_call_is_an_interval_that_holds_the_limit(ci, close):
+    """Bounds included; an unknown bound holds anything."""
+    assert BudgetCheck("ttft_ms", 100, 95, True, ci).close_call is close

@@ -1,0 +1,227 @@
+"""The `openai` backend in a real run: addresses, keys, TLS, servers that fail, a real engine behind HTTP."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trustme
+from servers import Play, ReplayServer, tokens, transformers_serve
+from support import shows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support import Project
+
+MEASURE = "def test_it(llm_client): llm_client.measure('hello', max_tokens=8, rounds=6)"
+URL_RUN = ("--llmspeed-backend=openai", "--llmspeed-model=m")
+
+
+def answering(first_ms: float = 2, gap_ms: float = 2) -> ReplayServer:
+    return ReplayServer(lambda _: Play(tokens(8, first_ms, gap_ms)))
+
+
+@pytest.fixture
+def remote(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project whose one test measures six requests on whatever URL it is given."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    project.write(MEASURE)
+    return project
+
+
+def test_a_url_is_measured(remote: Project) -> None:
+    """The server's only model is found; its host keys the baseline, not this machine."""
+    with answering() as server:
+        remote.run("--llmspeed-backend=openai", f"--llmspeed-url={server.url}").assert_outcomes(passed=1)
+    test = remote.test()
+    assert test["backend"] == {
+        "name": "openai",
+        "model": "m",
+        "revision": None,
+        "precision": None,
+        "prefix_cache": "unknown",
+        "options": {"url": server.url},
+        "versions": {},
+    }
+    assert test["environment"] == f"url-127.0.0.1-{server.port}"
+    assert all("new_connection" not in r["flags"] for r in test["measurement"]["requests"])
+
+
+def test_the_api_key_comes_from_the_environment_and_is_never_shown(
+    remote: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key is sent, and stands in no report and no store, not even where the server echoes it."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    with answering() as server:
+        remote.run(*URL_RUN, f"--llmspeed-url={server.url}", "--llmspeed-update-baseline")
+        headers, _ = server.requests[0]
+    assert headers["authorization"] == "Bearer sk-very-secret"
+    assert "sk-very-secret" not in json.dumps(remote.report) + remote.run_files[0].read_text()
+    echo = Play([(0, b'{"error": {"message": "bad key sk-very-secret"}}')], status=400)
+    with ReplayServer(lambda _: echo) as server:
+        result = remote.run(*URL_RUN, f"--llmspeed-url={server.url}")
+    shows(result, "bad key ***")
+    assert "sk-very-secret" not in result.stdout.str() + json.dumps(remote.report)
+
+
+def test_credentials_in_the_address_are_used_and_not_kept(remote: Project) -> None:
+    """http://user:word@host sends them, and records the address without them."""
+    with answering() as server:
+        url = server.url.replace("http://", "http://me:pass-word@")
+        remote.run(*URL_RUN, f"--llmspeed-url={url}").assert_outcomes(passed=1)
+        headers, _ = server.requests[0]
+    assert headers["authorization"].startswith("Basic ")
+    assert "pass-word" not in json.dumps(remote.report)
+
+
+def test_https(remote: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A server with a trusted certificate is measured; one without is refused by name."""
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    with ReplayServer(lambda _: Play(tokens(8, 2, 2)), tls=context) as server:
+        refused = remote.run(*URL_RUN, f"--llmspeed-url={server.url}")
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+        trusted = remote.run(*URL_RUN, f"--llmspeed-url={server.url}")
+    refused.assert_outcomes(errors=1)
+    shows(refused, f"no server answers at {server.url}", "certificate")
+    trusted.assert_outcomes(passed=1)
+    assert remote.test()["measurement"]["summary"]["tpot_ms"]["n"] == 6
+
+
+def refuses() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    yield f"http://127.0.0.1:{port}/v1"
+
+
+def hangs() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        yield f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+
+
+def no_address() -> Iterator[str]:
+    yield "localhost:8000"
+
+
+UNREACHABLE = {
+    refuses: "Connection refused): start it, or correct llmspeed_url",
+    hangs: "accepted the connection but did not answer GET /models within 0.3 s",
+    no_address: "'localhost:8000' is no http or https address",
+}
+
+
+@pytest.mark.parametrize("server", UNREACHABLE, ids=lambda server: server.__name__)
+def test_a_server_that_is_not_there(remote: Project, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One clear message in the set-up, no traceback of ours."""
+    monkeypatch.setattr("pytest_llmspeed.edges.engines._openai.PROBE_TIMEOUT_S", 0.3)
+    for url in server():
+        result = remote.run(*URL_RUN, f"--llmspeed-url={url}")
+    result.assert_outcomes(errors=1)
+    shows(result, UNREACHABLE[server])
+    assert "pytest_llmspeed/" not in result.stdout.str()
+
+
+def test_a_server_that_answers_500(remote: Project) -> None:
+    """Its message is told with the number of failed requests; nothing is retried."""
+    broken = Play([(0, b'{"error": {"message": "no free blocks"}}')], status=500)
+    with ReplayServer(lambda _: broken) as server:
+        result = remote.run(*URL_RUN, f"--llmspeed-url={server.url}")
+        sent = len(server.requests)
+    result.assert_outcomes(failed=1)
+    shows(result, "6 of 6 requests failed, the last with: HTTP 500: no free blocks")
+    assert "Traceback" not in result.stdout.str()
+    assert sent == 8
+
+
+def test_several_models_need_a_choice(remote: Project) -> None:
+    """A server with two models, and none configured: they are named."""
+    with ReplayServer(lambda _: Play(tokens(2, 1, 1)), models=("big", "small")) as server:
+        result = remote.run("--llmspeed-backend=openai", f"--llmspeed-url={server.url}")
+    shows(result, "has 2 models; say which with llmspeed_model", "big, small")
+
+
+def test_no_address_at_all(remote: Project) -> None:
+    """The openai backend without a URL says where to put one."""
+    shows(remote.run(*URL_RUN), "backend 'openai' needs the address of a server: set llmspeed_url")
+
+
+def test_a_local_tokenizer_counts_where_the_server_does_not(remote: Project, tiny_model: Path) -> None:
+    """With tokenizer=, token figures exist without usage, and say where they come from."""
+    bare = [piece for piece in tokens(8, 5, 5) if b"usage" not in piece[1]]
+    from servers import chunk
+
+    with ReplayServer(lambda _: Play([*bare, (45, chunk(finish="stop"))])) as server:
+        remote.write(
+            f"""
+            import pytest
+
+            @pytest.mark.llm_budget(tpot_ms=500)
+            @pytest.mark.llm_backend("openai", url={server.url!r}, tokenizer={str(tiny_model)!r})
+            def test_it(llm_client): llm_client.measure("hello", rounds=6)
+            """
+        )
+        remote.run().assert_outcomes(passed=1)
+    request = remote.test()["measurement"]["requests"][0]
+    assert (request["token_source"], request["output_tokens"]) == ("tokenizer", len("w0 " * 8))
+
+
+def test_a_server_that_became_60_percent_slower_fails_ci(remote: Project) -> None:
+    """Over a real socket: five sessions stored, then TPOT 60 % up: exit code 1."""
+    gap_ms = [10.0]
+    with ReplayServer(lambda _: Play(tokens(8, 20, gap_ms[0]))) as server:
+        arguments = (*URL_RUN, f"--llmspeed-url={server.url}")
+        for _ in range(5):
+            remote.run(*arguments, "--llmspeed-update-baseline")
+        gap_ms[0] = 16.0
+        result = remote.run(*arguments, "--junitxml=junit.xml")
+    assert result.ret == 1
+    assert remote.verdicts()["tpot_ms"] == "slower"
+    assert 'failures="1"' in (remote.path / "junit.xml").read_text()
+
+
+def test_a_real_engine_behind_a_real_server(remote: Project, tiny_model: Path, tmp_path: Path) -> None:
+    """`transformers serve` with a small model: streamed, counted, budgeted, stored and compared."""
+    remote.write(
+        """
+        import pytest
+
+        @pytest.mark.llm_budget(ttft_ms=5000, tpot_ms=1000, error_rate=0)
+        def test_it(llm_client):
+            answer = llm_client.measure("hello", max_tokens=16)
+            assert answer.text
+        """
+    )
+    with transformers_serve(tiny_model, tmp_path / "serve.log") as url:
+        arguments = ("--llmspeed-backend=openai", f"--llmspeed-url={url}", f"--llmspeed-model={tiny_model}")
+        remote.run(*arguments, "--llmspeed-update-baseline").assert_outcomes(passed=1)
+        remote.run(*arguments)
+    requests = remote.test()["measurement"]["requests"]
+    assert {request["output_tokens"] for request in requests} == {16}
+    assert {request["token_source"] for request in requests} == {"usage"}
+    assert {found["sessions"] for found in remote.test()["comparisons"]} == {1}
+
+
+def test_a_server_that_dies_in_the_middle_fails_its_test_and_the_next_runs(remote: Project) -> None:
+    """A connection that breaks in a stream is one failed request, not a crash."""
+    broken = Play(tokens(8, 5, 5)[:4], ending="reset")
+    with ReplayServer(lambda _: broken) as server:
+        remote.write(
+            f"""
+            import pytest
+
+            @pytest.mark.llm_backend("openai", url={server.url!r})
+            def test_broken(llm_client): llm_client.generate("hello", warmup=False)
+
+            def test_fine(llm_client): llm_client.generate("hello")
+            """
+        )
+        result = remote.run()
+    result.assert_outcomes(failed=1, passed=1)
+    shows(result, "GenerationError: the connection broke")
