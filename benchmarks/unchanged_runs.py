@@ -3,7 +3,9 @@
 Runs a small project a few times with `--llmspeed-update-baseline` into a fresh store, then many times
 unchanged, and counts the verdicts. With `--slowdown-ms` a further set of runs sleeps that long before
 each token and counts how many are called slower. Each run is a process and a session of its own: the
-variables by which CI systems name a job are unset. Counts only; exits with 1 if a run could not be read.
+variables by which CI systems name a job are unset. `--threads 1` sets OMP_NUM_THREADS: where others use
+the same cores, torch's threads wait for each other, and that is then what is measured.
+Counts only; exits with 1 if a run could not be read.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ RUNS = 20
 DELAY = "UNCHANGED_RUNS_DELAY_MS"
 UNSET = (*JOB_VARIABLES, "PYTEST_ADDOPTS", "PYTEST_PLUGINS", DELAY)
 """Variables of the caller that would join the runs into one session, or change them."""
+OPTIONS = ("-q", "-p", "no:cacheprovider", "--llmspeed-store=store")
 VERDICTS = ("passed", "inconclusive", "suspect", "slower", "faster")
 INI = """\
 [pytest]
@@ -92,15 +95,29 @@ def write_project(folder: Path) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def run(folder: Path, *arguments: str, delay_ms: float = 0) -> Run:
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What the environment of a set of runs says: the sleep before each token, and torch's threads."""
+
+    threads: int | None = None
+    delay_ms: float | None = None
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The environment of a child process."""
+        kept = {name: value for name, value in os.environ.items() if name not in UNSET}
+        ours = {"OMP_NUM_THREADS": self.threads, DELAY: self.delay_ms}
+        return kept | {name: str(value) for name, value in ours.items() if value is not None}
+
+
+def run(folder: Path, setting: Setting, *arguments: str) -> Run:
     """Run the project once; raises `SystemExit` with the output if pytest wrote no report."""
     report = folder / "report.json"
     report.unlink(missing_ok=True)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--llmspeed-store=store"]
-        + [f"--llmspeed-json={report}", *arguments],
+        [sys.executable, "-m", "pytest", *OPTIONS, f"--llmspeed-json={report}", *arguments],
         cwd=folder,
-        env=_environment(delay_ms),
+        env=setting.environ,
         capture_output=True,
         text=True,
         check=False,
@@ -108,11 +125,6 @@ def run(folder: Path, *arguments: str, delay_ms: float = 0) -> Run:
     if done.returncode not in (0, 1) or not report.exists():
         raise SystemExit(f"pytest ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     return Run(done.returncode, tuple(read(json.loads(report.read_text(encoding="utf-8")))))
-
-
-def _environment(delay_ms: float) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in UNSET}
-    return kept | ({DELAY: str(delay_ms)} if delay_ms else {})
 
 
 def read(report: dict[str, Any]) -> Iterator[Found]:
@@ -123,11 +135,11 @@ def read(report: dict[str, Any]) -> Iterator[Found]:
             yield Found(name, each["metric"], each["verdict"], each["now"], each["sessions"])
 
 
-def repeated(what: str, count: int, folder: Path, *arguments: str, delay_ms: float = 0) -> list[Run]:
+def repeated(what: str, count: int, folder: Path, setting: Setting, *arguments: str) -> list[Run]:
     """Return `count` runs of the project, one after the other, a sign of life printed for each."""
     runs = []
     for number in range(1, count + 1):
-        runs.append(run(folder, *arguments, delay_ms=delay_ms))
+        runs.append(run(folder, setting, *arguments))
         print(f"{what} {number}/{count}: exit code {runs[-1].exit_code}", file=sys.stderr, flush=True)
     return runs
 
@@ -170,6 +182,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--baseline-runs", type=int, default=BASELINE_RUNS, help=f"default: {BASELINE_RUNS}")
     parser.add_argument("--runs", type=int, default=RUNS, help=f"of each set (default: {RUNS})")
     parser.add_argument("--slowdown-ms", type=float, metavar="X", help="a further set, X ms slower a token")
+    parser.add_argument("--threads", type=int, help="OMP_NUM_THREADS of the runs (default: as it is)")
     given = parser.parse_args()
     if min(given.baseline_runs, given.runs) < 1 or (given.slowdown_ms or 1) <= 0:
         parser.error("at least one run of each set, and a positive slowdown")
@@ -178,17 +191,15 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     given = arguments()
+    usual, ms = Setting(given.threads), given.slowdown_ms
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         write_project(folder)
-        stored = repeated("baseline", given.baseline_runs, folder, "--llmspeed-update-baseline")
-        unchanged = repeated("unchanged", given.runs, folder)
-        ms, slowed = given.slowdown_ms, []
-        if ms:
-            slowed = repeated(f"{ms:g} ms slower", given.runs, folder, delay_ms=ms)
-    print(
-        f"baseline: {len(stored)} runs, {sum(one.exit_code != 0 for one in stored)} of them not stored whole"
-    )
+        stored = repeated("baseline", given.baseline_runs, folder, usual, "--llmspeed-update-baseline")
+        unchanged = repeated("unchanged", given.runs, folder, usual)
+        slowed = ms and repeated(f"{ms:g} ms slower", given.runs, folder, Setting(given.threads, ms))
+    failed = sum(one.exit_code != 0 for one in stored)
+    print(f"{len(stored)} baseline runs; in {failed} of them something was slower, and not stored")
     show(f"{given.runs} unchanged runs", unchanged)
     if slowed:
         show(f"{given.runs} runs, {ms:g} ms slower a token", slowed)

@@ -18,7 +18,8 @@ SLOWER = Comparison(
 
 
 @pytest.mark.parametrize(
-    ("ratio", "expected"), [(1.28, "+28 %"), (0.7, "-30 %"), (1.05, "+5.0 %"), (0.984, "-1.6 %"), (1.0, "+0.0 %")]
+    ("ratio", "expected"),
+    [(1.28, "+28 %"), (0.7, "-30 %"), (1.05, "+5.0 %"), (0.984, "-1.6 %"), (1.0, "+0.0 %")],
 )
 def test_a_ratio_is_shown_as_a_signed_change(ratio, expected):
     """Whole percents from ten on, one decimal below."""
@@ -81,7 +82,9 @@ def test_nothing_changed_is_not_mentioned():
 
 def test_one_session_is_singular():
     """Grammar is part of trust."""
-    single = Comparison(Verdict.SLOWER, metric="ttft_ms", baseline=1.0, now=2.0, delta=2.0, ci=(1.5, 3.0), sessions=1)
+    single = Comparison(
+        Verdict.SLOWER, metric="ttft_ms", baseline=1.0, now=2.0, delta=2.0, ci=(1.5, 3.0), sessions=1
+    )
     assert advice.moved(single).endswith("1 stored session)")
 
 
@@ -110,7 +113,9 @@ def test_inconclusive_says_what_would_be_seen_and_what_would_help():
 
 def test_sessions_that_would_not_help_are_not_asked_for():
     """Nothing is promised that no number within the window could keep."""
-    found = Comparison(Verdict.INCONCLUSIVE, "x", "tpot_ms", visible=1.9, more_sessions=((1.2, None), (1.1, None)))
+    found = Comparison(
+        Verdict.INCONCLUSIVE, "x", "tpot_ms", visible=1.9, more_sessions=((1.2, None), (1.1, None))
+    )
     assert advice.inconclusive(found).endswith("a slowdown from +90 % on would be seen")
 
 

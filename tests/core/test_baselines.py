@@ -4,7 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_llmspeed.core.baselines import Session, gated_comparisons, session_of_test, sessions_of_run, window
+from pytest_llmspeed.core.baselines import (
+    Session,
+    gated_comparisons,
+    session_of_test,
+    sessions_of_run,
+    window,
+)
 from pytest_llmspeed.core.measurement import Measurement
 from pytest_llmspeed.core.record import (
     Backend,
@@ -216,7 +222,9 @@ def test_a_run_file_gives_one_session_a_test(record):
     run = RunRecord(RUN["started"], "r1", "job 7", "abc", {}, {}, (record, other))
     found = list(sessions_of_run(run_to_builtins(run, text=False)))
     assert [s.identity for s in found] == [record.identity, other.identity]
-    assert {(s.run_id, s.job, s.replicate, s.started) for s in found} == {("r1", "job 7", "job 7", RUN["started"])}
+    assert {(s.run_id, s.job, s.replicate, s.started) for s in found} == {
+        ("r1", "job 7", "job 7", RUN["started"])
+    }
 
 
 def test_a_stored_session_has_the_key_of_a_new_record(record):

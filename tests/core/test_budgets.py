@@ -63,7 +63,12 @@ def test_the_median_spelt_out_is_the_default():
 
 @pytest.mark.parametrize(
     ("wrong", "near"),
-    [("ttf_ms", "ttft_ms"), ("tpot", "tpot_ms"), ("error_rat", "error_rate"), ("throughput_tok", "throughput_tps")],
+    [
+        ("ttf_ms", "ttft_ms"),
+        ("tpot", "tpot_ms"),
+        ("error_rat", "error_rate"),
+        ("throughput_tok", "throughput_tps"),
+    ],
 )
 def test_a_misspelt_name_is_answered_with_the_nearest(wrong, near):
     """The error names the value and proposes the fix."""
@@ -72,7 +77,17 @@ def test_a_misspelt_name_is_answered_with_the_nearest(wrong, near):
 
 
 @pytest.mark.parametrize(
-    "wrong", ["ttft_p100_ms", "ttft_p0_ms", "ttft_p095_ms", "ttft_mode_ms", "ttft_s", "ttft__ms", "error_rate_p95", "speed"]
+    "wrong",
+    [
+        "ttft_p100_ms",
+        "ttft_p0_ms",
+        "ttft_p095_ms",
+        "ttft_mode_ms",
+        "ttft_s",
+        "ttft__ms",
+        "error_rate_p95",
+        "speed",
+    ],
 )
 def test_an_unknown_statistic_or_metric_is_refused(wrong):
     """Only median, mean, min, max and p1 to p99 of known metrics in their own unit."""
@@ -168,7 +183,9 @@ def test_the_point_estimate_decides(measured):
 
 def test_a_budget_is_held_for_its_label_only(sample):
     """Slow requests of another label do not count."""
-    both = Measurement((*[sample(label="chat", ttft_ms=10.0)] * 3, *[sample(label="bulk", ttft_ms=900.0)] * 3))
+    both = Measurement(
+        (*[sample(label="chat", ttft_ms=10.0)] * 3, *[sample(label="bulk", ttft_ms=900.0)] * 3)
+    )
     assert check(budget(ttft_ms=50, label="chat"), both).kept
     assert not check(budget(ttft_ms=50, label="bulk"), both).kept
     assert not check(budget(ttft_max_ms=50), both).kept
@@ -213,7 +230,15 @@ def test_failures_alone_are_not_measured(sample):
         ("itl_ms", {"output_tokens": 40}, "use tpot_ms"),
         ("ttfo_ms", {"ttfo_ms": None}, "ttfo_ms"),
     ],
-    ids=["non streaming", "no tokens", "no tokens for a rate", "buffered", "one token", "chunks", "reasoning only"],
+    ids=[
+        "non streaming",
+        "no tokens",
+        "no tokens for a rate",
+        "buffered",
+        "one token",
+        "chunks",
+        "reasoning only",
+    ],
 )
 def test_a_metric_without_a_value_says_why(sample, name, fields, words):
     """Each symptom has its own sentence with the fix, and the budget is not kept."""
@@ -318,7 +343,13 @@ def test_rounds_of_a_label_follow_from_its_own_budgets():
 
 @pytest.mark.parametrize(
     ("name", "gates"),
-    [("ttft_ms", True), ("e2e_mean_ms", True), ("throughput_tps", True), ("ttft_p95_ms", False), ("error_rate", False)],
+    [
+        ("ttft_ms", True),
+        ("e2e_mean_ms", True),
+        ("throughput_tps", True),
+        ("ttft_p95_ms", False),
+        ("error_rate", False),
+    ],
 )
 def test_a_budget_on_the_middle_is_compared_too(name, gates):
     """A budget on a median or mean adds its metric to the gate; a tail or a share is a limit only."""

@@ -1,6 +1,7 @@
 """The session rule: what is called slower, what passes, and what stays open."""
 
 from dataclasses import asdict
+from itertools import pairwise
 from math import exp, log, sqrt
 from statistics import mean, median, variance
 
@@ -43,7 +44,7 @@ def recomputed(sessions, new, q, s0, *, spans_a_day=True):
         m = median(x)
         bound = 3 * 1.4826 * median(abs(v - m) for v in x)
         dev = [min(max(v - m, -bound), bound) for v in x]
-        products += sum(late * early for early, late in zip(dev, dev[1:], strict=False))
+        products += sum(late * early for early, late in pairwise(dev))
         squares += sum(v * v for v in dev)
     r = products / squares
     pairs = sum(len(x) - 1 for x in logs)
@@ -339,7 +340,7 @@ def test_ratio_and_interval_bracket_the_truth(noisy_sessions):
 
 
 def test_unchanged_code_is_left_alone_where_mann_whitney_cries_wolf(noisy_sessions):
-    """Sessions 5 % apart: of 100 unchanged runs at most 3 are called slower, by Mann-Whitney alone 20 or more."""
+    """Of 100 unchanged runs, sessions 5 % apart, at most 3 are slower; Mann-Whitney says 20 or more."""
     rng = np.random.default_rng(9)
     runs = []
     for _ in range(100):

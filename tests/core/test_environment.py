@@ -20,7 +20,9 @@ def test_a_gpu_stands_before_the_machine():
 
 def test_a_url_counts_by_its_host_alone():
     """The client's hardware says nothing of the server's."""
-    assert environment_name(None, Hardware(remote="api.example.com:8000"), MACHINE) == "url-api.example.com-8000"
+    assert (
+        environment_name(None, Hardware(remote="api.example.com:8000"), MACHINE) == "url-api.example.com-8000"
+    )
 
 
 @pytest.mark.parametrize("hardware", [Hardware(), Hardware(gpus="H200"), Hardware(remote="host")])
@@ -31,7 +33,14 @@ def test_a_runner_class_stands_instead_of_all_else(hardware):
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("A  b/c", "a-b-c"), ("..", "unknown"), ("../../etc", "etc"), ("", "unknown"), ("v1.2", "v1.2"), ("C:\\x", "c-x")],
+    [
+        ("A  b/c", "a-b-c"),
+        ("..", "unknown"),
+        ("../../etc", "etc"),
+        ("", "unknown"),
+        ("v1.2", "v1.2"),
+        ("C:\\x", "c-x"),
+    ],
 )
 def test_a_name_is_fit_for_a_folder(text, expected):
     """No separators, no leading dots, never empty."""

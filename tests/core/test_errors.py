@@ -25,7 +25,13 @@ def test_a_word_like_no_other_is_answered_with_the_list_alone():
 
 @pytest.mark.parametrize(
     "error",
-    [SettingsError("x"), EngineError("x"), StoreError("x"), GenerationError("x"), TooFewSamplesError(0.9, 3, 10)],
+    [
+        SettingsError("x"),
+        EngineError("x"),
+        StoreError("x"),
+        GenerationError("x"),
+        TooFewSamplesError(0.9, 3, 10),
+    ],
 )
 def test_every_error_is_one_of_ours(error):
     """One except clause catches them all."""

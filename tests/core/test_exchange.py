@@ -71,6 +71,11 @@ def test_a_failed_exchange_keeps_what_had_come():
 
 def test_parts_are_joined_from_the_first_choice():
     """Each part of the answer is put together on its own."""
-    events = (Event(1.0, reasoning="hm"), Event(2.0, text="a"), Event(3.0, text="z", choice=1), Event(4.0, text="b"))
+    events = (
+        Event(1.0, reasoning="hm"),
+        Event(2.0, text="a"),
+        Event(3.0, text="z", choice=1),
+        Event(4.0, text="b"),
+    )
     exchange = Exchange(Request("x"), 0.0, events)
     assert (exchange.joined("text"), exchange.joined("reasoning")) == ("ab", "hm")

@@ -22,12 +22,16 @@ def test_the_median_of_an_even_number_is_the_middle_of_two():
     assert quantile([7.0], 0.5) == 7.0
 
 
-@pytest.mark.parametrize(("q", "needed"), [(0.5, 1), (0.9, 10), (0.95, 20), (0.99, 100), (0.1, 10), (0.01, 100)])
+@pytest.mark.parametrize(
+    ("q", "needed"), [(0.5, 1), (0.9, 10), (0.95, 20), (0.99, 100), (0.1, 10), (0.01, 100)]
+)
 def test_a_quantile_of_too_few_samples_is_refused_with_the_number_it_needs(q, needed):
     """p90 wants 10, p95 20, p99 100, and low quantiles as many as high ones."""
     assert needed_samples(q) == needed
     quantile([1.0] * needed, q)
-    with pytest.raises(TooFewSamplesError, match=f"at least {needed} samples, there are {needed - 1}") as refused:
+    with pytest.raises(
+        TooFewSamplesError, match=f"at least {needed} samples, there are {needed - 1}"
+    ) as refused:
         quantile([1.0] * (needed - 1), q)
     assert (refused.value.n, refused.value.needed) == (needed - 1, needed)
 

@@ -73,14 +73,18 @@ def test_ttfo_is_the_time_to_the_first_answer_after_reasoning():
 @pytest.mark.parametrize("part", ["refusal", "tool_call"])
 def test_refusals_and_tool_calls_are_answers(part):
     """TTFO is given by any output that is not reasoning."""
-    sample = sample_of(streamed(token(20, "", reasoning="hm"), token(40, "", **{part: "no"}), output_tokens=2))
+    sample = sample_of(
+        streamed(token(20, "", reasoning="hm"), token(40, "", **{part: "no"}), output_tokens=2)
+    )
     assert sample.ttfo_ms == pytest.approx(40)
     assert "no_answer" not in sample.flags
 
 
 def test_reasoning_alone_has_no_time_to_an_answer():
     """An answer that is all reasoning has a TTFT, no TTFO, and is flagged."""
-    sample = sample_of(streamed(token(20, "", reasoning="hm"), token(30, "", reasoning="so"), output_tokens=2))
+    sample = sample_of(
+        streamed(token(20, "", reasoning="hm"), token(30, "", reasoning="so"), output_tokens=2)
+    )
     assert sample.ok
     assert sample.ttft_ms == pytest.approx(20)
     assert sample.ttfo_ms is None

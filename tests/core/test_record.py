@@ -32,7 +32,11 @@ def record(sample):
         backend=Backend("tiny", "m", "r1", "fp32", "cold", {"seed": 3}, {"torch": "2.6"}),
         workload=("generate chat", "measure chat"),
         measurement=Measurement(
-            (sample(label="chat", flags=frozenset({"new_connection", "k_assumed"})), sample(error="HTTP 500")), 2
+            (
+                sample(label="chat", flags=frozenset({"new_connection", "k_assumed"})),
+                sample(error="HTTP 500"),
+            ),
+            2,
         ),
         budgets=(
             BudgetCheck("ttft_ms", 300.0, 20.5, True, (19.0, None)),
@@ -112,7 +116,9 @@ def test_numpy_floats_come_out_as_builtins(record, sample):
         record,
         measurement=Measurement((sample(ttft_ms=np.float64(20.0), itl_ms=(np.float64(5.0),)),)),
         budgets=(BudgetCheck("ttft_ms", 300.0, np.float64(20.5), True, (np.float64(19.0), None)),),
-        comparisons=(replace(record.comparisons[0], p_session=np.float64(0.5), ci=(np.float64(1), np.float64(2))),),
+        comparisons=(
+            replace(record.comparisons[0], p_session=np.float64(0.5), ci=(np.float64(1), np.float64(2))),
+        ),
     )
     shown = test_to_builtins(odd, text=True)
     assert only_builtins(shown)
@@ -215,7 +221,16 @@ def test_a_run_is_what_the_report_promises(record):
         "suite_verdict": None,
     }
     (test,) = shown["tests"]
-    promised = {"nodeid", "identity", "outcome", "backend", "measurement", "budgets", "comparisons", "quality"}
+    promised = {
+        "nodeid",
+        "identity",
+        "outcome",
+        "backend",
+        "measurement",
+        "budgets",
+        "comparisons",
+        "quality",
+    }
     assert promised <= test.keys()
     assert {"name", "model", "precision", "options"} <= test["backend"].keys()
     assert {"requests", "warmup_requests", "summary"} == test["measurement"].keys()

@@ -42,7 +42,14 @@ def test_the_gravest_verdict_speaks_for_all():
 
 @pytest.mark.parametrize(
     ("ci", "close"),
-    [((90, 110), True), ((100, 110), True), ((101, 110), False), ((80, 99), False), ((90, None), True), (None, False)],
+    [
+        ((90, 110), True),
+        ((100, 110), True),
+        ((101, 110), False),
+        ((80, 99), False),
+        ((90, None), True),
+        (None, False),
+    ],
 )
 def test_a_close_call_is_an_interval_that_holds_the_limit(ci, close):
     """Bounds included; an unknown bound holds anything."""

@@ -1,0 +1,273 @@
+"""Models run in this process by transformers: the small seeded one, folders, and the real SmolLM2."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from support import shows
+
+from pytest_llmspeed import EngineError, Exchange, Request
+from pytest_llmspeed.core.metrics import sample_of
+from pytest_llmspeed.edges import clock
+from pytest_llmspeed.edges.engines._tiny import TinyEngine
+from pytest_llmspeed.edges.engines._transformers import TransformersEngine
+from pytest_llmspeed.edges.engines.base import EngineSpec
+from pytest_llmspeed.edges.engines.pool import Pool
+from pytest_llmspeed.edges.engines.registry import BUILT_IN, Registry
+from pytest_llmspeed.edges.loop import LoopThread
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support import Project
+
+
+def spec(backend: str, model: object = None, precision: str | None = None, **options: Any) -> EngineSpec:
+    return EngineSpec.of(backend, None if model is None else str(model), precision, options)
+
+
+def answer(engine: TransformersEngine, prompt: Any = "hello", **request: Any) -> Exchange:
+    """One exchange, and the engine closed behind it."""
+
+    async def run() -> Exchange:
+        return await engine.exchange(Request(prompt, **request))
+
+    return asyncio.run(run())
+
+
+def our_threads() -> set[threading.Thread]:
+    """The threads of ours that are alive."""
+    return {thread for thread in threading.enumerate() if thread.name.startswith("llmspeed")}
+
+
+@pytest.fixture(scope="module")
+def tiny() -> TinyEngine:
+    return TinyEngine.start(spec("tiny"))
+
+
+@pytest.mark.parametrize(("asked", "loaded"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
+def test_tiny_runs_in_the_precision_asked_for(asked: str, loaded: torch.dtype) -> None:
+    """The dtype of the weights is what was asked for."""
+    engine = TinyEngine.start(spec("tiny", precision=asked))
+    assert engine._model.dtype is loaded
+    assert engine.backend.precision == asked
+
+
+def test_tiny_is_the_same_model_each_time(tiny: TinyEngine) -> None:
+    """Its weights follow from its seed, whatever the state of the random generator."""
+    torch.manual_seed(1)
+    again = TinyEngine.start(spec("tiny"))
+    assert answer(tiny, max_tokens=12).joined("text") == answer(again, max_tokens=12).joined("text")
+
+
+def test_building_tiny_leaves_the_random_generator_alone() -> None:
+    """A test's own seed is not disturbed."""
+    torch.manual_seed(7)
+    expected = torch.rand(1)
+    torch.manual_seed(7)
+    TinyEngine.start(spec("tiny"))
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_tokens_are_counted_exactly_and_stamped_one_by_one(tiny: TinyEngine) -> None:
+    """Each token is an event with a stamp of its own; the counts are the engine's."""
+    sample = sample_of(answer(tiny, max_tokens=16))
+    assert (sample.output_tokens, sample.output_events, sample.token_source) == (16, 16, "engine")
+    assert sample.prompt_tokens == len("user: hello\nassistant: ")
+    assert sample.finish_reason == "length"
+    assert all(gap > 0 for gap in sample.itl_ms)
+
+
+def test_a_slowed_engine_is_measured_as_slower(tiny: TinyEngine) -> None:
+    """token_delay_ms really delays each token."""
+    slow = TinyEngine.start(spec("tiny", token_delay_ms=30))
+    assert min(sample_of(answer(slow, max_tokens=5)).itl_ms) >= 30
+
+
+def test_a_text_is_continued_as_it_stands(tiny: TinyEngine) -> None:
+    """endpoint="completions" applies no chat template."""
+    sample = sample_of(answer(tiny, "hello", endpoint="completions", max_tokens=2))
+    assert sample.prompt_tokens == len("hello")
+
+
+def test_what_an_engine_does_not_take_is_an_error(tiny: TinyEngine) -> None:
+    """Unknown fields of extra_body, and messages without a template, fail the request by name."""
+    assert "not ['stop']" in str(answer(tiny, extra_body={"stop": ["x"]}).error)
+    messages = ({"role": "user", "content": "x"},)
+    assert "takes a text" in str(answer(tiny, messages, endpoint="completions").error)
+
+
+def test_sampling_follows_its_seed(tiny: TinyEngine) -> None:
+    """With a temperature, one seed gives one answer, another seed another."""
+    texts = [
+        answer(tiny, max_tokens=20, temperature=1.0, extra_body={"seed": seed}).joined("text")
+        for seed in (1, 1, 2)
+    ]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_a_request_ends_at_its_time_limit(tiny: TinyEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock that runs a second a look, the limit is met after some tokens, and said."""
+    ticks = iter(range(10_000))
+    monkeypatch.setattr(clock, "now_s", lambda: float(next(ticks)))
+    found = answer(tiny, max_tokens=100, timeout_s=5)
+    assert found.error == "timed out after 5 s, 5 tokens in"
+    assert sample_of(found).ttft_ms is None
+
+
+def test_a_cancelled_request_has_ended_when_the_wait_returns() -> None:
+    """After an interruption no thread goes on generating."""
+    before = our_threads()
+    engine = TinyEngine.start(spec("tiny", token_delay_ms=20))
+    loop = LoopThread()
+
+    async def interrupted() -> None:
+        request = asyncio.ensure_future(engine.exchange(Request("hello", max_tokens=5000)))
+        await asyncio.sleep(0.05)
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+
+    loop.run(interrupted())
+    assert engine._worker._work_queue.empty()
+    assert loop.run(engine.exchange(Request("again", max_tokens=2))).error is None
+    loop.run(engine.close())
+    loop.close()
+    assert our_threads() == before
+
+
+def test_a_folder_is_loaded(tiny_model: Path, tiny: TinyEngine) -> None:
+    """A folder of save_pretrained gives the same model; its name and a fingerprint key it, not its path."""
+    engine = TransformersEngine.start(spec("transformers", tiny_model, "fp32"))
+    assert answer(engine, max_tokens=8).joined("text") == answer(tiny, max_tokens=8).joined("text")
+    assert engine.backend.model == tiny_model.name
+    assert engine.backend.revision is not None
+    assert len(engine.backend.revision) == 12
+    assert engine.backend.versions.keys() == {"torch", "transformers"}
+
+
+@pytest.mark.parametrize(("precision", "loaded"), [("fp16", "fp16"), ("bf16", "bf16"), (None, "fp32")])
+def test_the_precision_is_read_back(tiny_model: Path, precision: str | None, loaded: str) -> None:
+    """What is recorded is the dtype of the loaded weights."""
+    engine = TransformersEngine.start(spec("transformers", tiny_model, precision))
+    assert engine.backend.precision == loaded
+    assert answer(engine, max_tokens=2).error is None
+
+
+def test_a_model_that_loads_in_another_precision_is_an_error(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was asked is what runs, or the engine does not start."""
+    monkeypatch.setattr("pytest_llmspeed.edges.engines._transformers._dtype", lambda torch, _: torch.float32)
+    with pytest.raises(EngineError, match="asked for in bf16, but loaded in fp32"):
+        TransformersEngine.start(spec("transformers", tiny_model, "bf16"))
+
+
+def test_models_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder without a config, a missing path, a file that is no model, a broken model, no name."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    (tmp_path / "notes.txt").write_text("no model")
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "config.json").write_text("{}")
+    for model, message in (
+        (tmp_path, "is a folder without a config.json: give a folder written by save_pretrained"),
+        (tmp_path / "missing", "there is no such file or folder"),
+        (tmp_path / "notes.txt", "is a file, but no .gguf file"),
+        (broken, "cannot be loaded"),
+        ("nobody/no-such-model", "cannot be had from the hub"),
+        (None, "needs a model: set llmspeed_model"),
+    ):
+        with pytest.raises(EngineError, match=message):
+            TransformersEngine.start(spec("transformers", model))
+
+
+def test_a_model_says_what_differs_from_another_of_its_name(tiny_model: Path, tmp_path: Path) -> None:
+    """Two folders of one name with other weights have other fingerprints."""
+    copy = tmp_path / tiny_model.name
+    shutil.copytree(tiny_model, copy)
+    weights = bytearray((copy / "model.safetensors").read_bytes())
+    weights[5000] ^= 1
+    (copy / "model.safetensors").write_bytes(bytes(weights))
+    engines = [TransformersEngine.start(spec("transformers", folder)) for folder in (tiny_model, copy)]
+    assert engines[0].backend.model == engines[1].backend.model
+    assert engines[0].backend.revision != engines[1].backend.revision
+
+
+def test_the_pool_keeps_one_engine_a_device() -> None:
+    """Leasing another spec stops the first; leasing the same again starts nothing."""
+    before = our_threads()
+    pool = Pool(Registry(BUILT_IN))
+    first = pool.lease(spec("tiny"))
+    assert pool.lease(spec("tiny")) is first
+    second = pool.lease(spec("tiny", precision="bf16"))
+    assert isinstance(first, TinyEngine)
+    assert first._model is None
+    assert second.backend.precision == "bf16"
+    pool.close()
+    assert our_threads() == before
+
+
+def test_a_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without torch the engine names the extra."""
+    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    with pytest.raises(EngineError, match=r"torch is not installed: pip install 'pytest-llmspeed\[transf"):
+        TinyEngine.start(spec("tiny"))
+
+
+def test_smollm2_answers_rightly_within_its_budgets_and_against_its_baseline(
+    project: Project, smollm2: Path
+) -> None:
+    """A real model from its GGUF file: a right answer, generous budgets, a baseline stored and compared."""
+    project.write(
+        f"""
+        import pytest
+
+        @pytest.mark.llm_backend("transformers", model={str(smollm2)!r}, precision="fp32")
+        @pytest.mark.llm_budget(ttft_ms=5000, tpot_ms=1500, error_rate=0)
+        def test_sum(llm_client):
+            answer = llm_client.measure("What is 2+3?", max_tokens=16, rounds=6, warmup=1)
+            assert answer.text == "2 + 3 = 5"
+            assert [s.finish_reason for s in answer.samples] == ["stop"] * 6
+            paris = llm_client.generate(
+                "The capital of France is", endpoint="completions", max_tokens=1, warmup=False, label="bare"
+            )
+            assert paris.text == " Paris"
+        """
+    )
+    project.run("--llmspeed-update-baseline").assert_outcomes(passed=1)
+    project.run()
+    test = project.test()
+    assert test["backend"]["model"] == "SmolLM2-135M-Instruct.Q4_1.gguf"
+    assert {found["sessions"] for found in test["comparisons"] if found["stratum"] == "prompt 1"} == {1}
+    first = test["measurement"]["requests"][0]
+    assert (first["output_tokens"], first["prompt_tokens"]) == (8 - 1, 37)
+
+
+def test_ctrl_c_in_the_middle_of_a_generation(project: Project) -> None:
+    """An interruption ends the run at once: reported, nothing stored, no process and no thread left."""
+    project.write(
+        """
+        import os, signal, threading
+
+        def test_done(llm_client):
+            llm_client.measure("hello", max_tokens=4)
+
+        def test_interrupted(llm_client):
+            llm_client.generate("hello", max_tokens=4)
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+            llm_client.generate("hello", max_tokens=8000, warmup=False)
+        """
+    )
+    result = project.pytester.runpytest_subprocess(
+        "--llmspeed-backend=tiny", "--llmspeed-update-baseline", "--llmspeed-json=report.json", timeout=60
+    )
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    shows(result, "interrupted after 1 requests", "2 tests measured")
+    assert [test["partial"] for test in project.report["tests"]] == [False, True]
+    assert project.run_files == []
