@@ -213,7 +213,9 @@ def test_a_write_without_a_folder_to_write_in_is_told(tmp_path):
     assert (tmp_path / "file").read_text() == "I was here first"
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt(), TypeError("x")])
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), KeyboardInterrupt(), TypeError("x")]
+)
 def test_a_write_that_fails_halfway_leaves_nothing_behind(store, monkeypatch, error):
     """Neither a run file nor a part of one, and what was there before is untouched."""
     store.write("box", "1.json", a_run(1))

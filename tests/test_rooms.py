@@ -1,0 +1,181 @@
+"""The layout as data: which room lies on which floor, what it may import, and what a start loads."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "pytest_llmspeed"
+NAME = PACKAGE.name
+
+# floor → room → the rooms of its own floor that it may import
+FLOORS: list[dict[str, set[str]]] = [
+    {
+        "core.errors": set(),
+        "core.exchange": set(),
+        "core.metrics": {"core.exchange"},
+        "core.measurement": {"core.errors", "core.metrics"},
+        "core.stats": set(),
+        "core.verdicts": set(),
+        "core.budgets": {"core.errors", "core.measurement", "core.metrics", "core.stats", "core.verdicts"},
+        "core.decision": {"core.stats", "core.verdicts"},
+        "core.environment": set(),
+        "core.record": {"core.measurement", "core.metrics", "core.verdicts"},
+        "core.baselines": {"core.decision", "core.metrics", "core.verdicts"},
+        "core.advice": {"core.verdicts"},
+    },
+    {
+        "edges.clock": set(),
+        "edges.machine": set(),
+        "edges.loop": set(),
+        "edges.store.folder": set(),
+        "edges.wire.sse": set(),
+        "edges.wire.stamps": {"edges.clock"},
+        "edges.wire.http": {"edges.clock", "edges.wire.stamps"},
+        "edges.wire.protocol": {"edges.wire.sse"},
+        "edges.wire.stream": {"edges.clock", "edges.wire.http", "edges.wire.protocol", "edges.wire.sse"},
+        "edges.engines.base": set(),
+        "edges.engines.registry": {"edges.engines.base"},
+        "edges.engines.pool": {"edges.engines.base", "edges.engines.registry", "edges.loop"},
+        "edges.engines.model_files": set(),
+        "edges.engines.tokens": set(),
+        "edges.engines.generation": {"edges.clock"},
+        "edges.engines._transformers": {
+            "edges.engines.base",
+            "edges.engines.generation",
+            "edges.engines.model_files",
+        },
+        "edges.engines._tiny": {"edges.engines.base", "edges.engines._transformers"},
+        "edges.engines._openai": {
+            "edges.engines.base",
+            "edges.engines.tokens",
+            "edges.wire.http",
+            "edges.wire.stream",
+        },
+    },
+    {
+        "measuring.recorder": set(),
+        "measuring.rounds": {"measuring.recorder"},
+        "measuring.client": {"measuring.recorder", "measuring.rounds"},
+    },
+    {
+        "app.settings": set(),
+        "app.judge": set(),
+        "app.update": set(),
+        "app.reporting.lines": set(),
+        "app.reporting.report_file": set(),
+        "app.run": {
+            "app.judge",
+            "app.reporting.lines",
+            "app.reporting.report_file",
+            "app.settings",
+            "app.update",
+        },
+    },
+    {
+        "hookspecs": set(),
+        "options": set(),
+        "state": {"marks", "plugin"},
+        "marks": {"state"},
+        "fixtures": {"state"},
+        "outcome": {"marks", "state"},
+        "plugin": {"fixtures", "hookspecs", "marks", "options", "outcome", "state"},
+    },
+]
+LONGEST = 400
+HEAVY = ("asyncio", "ssl", "multiprocessing", "scipy", "numpy", "openai", "torch", "transformers")
+
+
+def floor_of(room: str) -> int:
+    return next(level for level, floor in enumerate(FLOORS) if room in floor)
+
+
+def files() -> dict[str, Path]:
+    """Room → file, the packages' own docstring files left out."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        room = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        if path.name != "__init__.py":
+            found[room] = path
+    return found
+
+
+def imports(path: Path) -> set[str]:
+    """All modules that a file imports anywhere, also late and for type checking."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def rooms_imported(path: Path) -> set[str]:
+    known = {room for floor in FLOORS for room in floor}
+    return {name.removeprefix(f"{NAME}.") for name in imports(path)} & known
+
+
+def test_every_file_is_a_listed_room() -> None:
+    """A file that the table does not know, or a room without a file, fails."""
+    assert sorted(files()) == sorted(room for floor in FLOORS for room in floor)
+
+
+@pytest.mark.parametrize("room", sorted(files()))
+def test_a_room_imports_lower_floors_and_its_listed_neighbours(room: str) -> None:
+    """Imports go down, or to the neighbours that the room's line names, and the line names no more."""
+    level = floor_of(room)
+    own_floor = {name for name in rooms_imported(files()[room]) if floor_of(name) == level} - {room}
+    above = {name for name in rooms_imported(files()[room]) if floor_of(name) > level}
+    # an annotation may name a type of the floor's neighbour; the error tree names what it carries
+    assert above == set()
+    assert own_floor - ERROR_CARRIES.get(room, set()) == FLOORS[level][room]
+
+
+ERROR_CARRIES = {"core.errors": {"core.metrics"}}
+"""GenerationError is annotated with the sample that it carries; nothing is loaded for it."""
+
+
+@pytest.mark.parametrize("room", sorted(room for floor in FLOORS[:4] for room in floor))
+def test_only_the_top_floor_imports_pytest(room: str) -> None:
+    """What lies below works without pytest."""
+    assert not {name for name in imports(files()[room]) if name.split(".")[0] in ("pytest", "_pytest")}
+
+
+@pytest.mark.parametrize("room", sorted(files()))
+def test_a_room_is_one_room(room: str) -> None:
+    """A file of more than 400 lines is two rooms."""
+    assert len(files()[room].read_text(encoding="utf-8").splitlines()) <= LONGEST
+
+
+def loaded_by(code: str) -> set[str]:
+    """The top-level modules that a fresh interpreter has loaded after running some code."""
+    shown = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import sys, pytest; before = set(sys.modules); {code}; print(*(set(sys.modules) - before))",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(shown.stdout.split())
+
+
+def test_the_import_of_the_plugin_is_light() -> None:
+    """It loads no asyncio, ssl, multiprocessing, SciPy, NumPy, openai, and few rooms of its own."""
+    loaded = loaded_by("import pytest_llmspeed.plugin")
+    assert not {name for name in loaded if name.split(".")[0] in HEAVY}
+    rooms = {name.removeprefix(f"{NAME}.") for name in loaded if name.startswith(f"{NAME}.")}
+    assert rooms == {"plugin", "hookspecs", "options", "outcome", "fixtures", "state"}
+
+
+def test_nothing_shadows_a_library() -> None:
+    """No module of ours is called like a library that it uses."""
+    taken = {"vllm", "transformers", "openai", "torch", "llama_cpp"}
+    assert not {room.split(".")[-1] for room in files()} & taken
