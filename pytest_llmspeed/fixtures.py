@@ -22,6 +22,12 @@ def llm_backend_options() -> dict[str, Any]:
 
 
 @pytest.fixture
+def _llmspeed_backend(request: pytest.FixtureRequest) -> Any:
+    """The one of several backends that this run of the test is for."""
+    return request.param
+
+
+@pytest.fixture
 def llm_backend(request: pytest.FixtureRequest, llm_backend_options: dict[str, Any]) -> Engine:
     """The engine of this test, leased: started if it is not running yet."""
     from pytest_llmspeed.core.errors import LLMSpeedError

@@ -18,7 +18,7 @@ from pytest_llmspeed.state import BACKEND, BUDGET
 
 T = TypeVar("T")
 
-PARAMETER = "llmspeed_backend"
+PARAMETER = "_llmspeed_backend"
 """The parameter that tells the runs of one test on several backends apart."""
 
 
@@ -92,7 +92,8 @@ def _multiply(metafunc: pytest.Metafunc, own: Sequence[Any], run: Run) -> None:
         return  # told once the test is known to be selected
     if len(choices) > 1:
         metafunc.fixturenames.append(PARAMETER)
-        metafunc.parametrize(PARAMETER, choices, ids=[choice.id for choice in choices])
+        ids = [choice.id for choice in choices]
+        metafunc.parametrize(PARAMETER, choices, indirect=True, ids=ids)
 
 
 def _choices(definition: pytest.Item, own: Sequence[pytest.Mark], run: Run) -> list[Choice]:

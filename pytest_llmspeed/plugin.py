@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_llmspeed import hookspecs, options, outcome
-from pytest_llmspeed.fixtures import llm_backend, llm_backend_options, llm_client
+from pytest_llmspeed.fixtures import (
+    _llmspeed_backend,
+    llm_backend,
+    llm_backend_options,
+    llm_client,
+)
 from pytest_llmspeed.state import (
     BACKEND,
     PLUGIN,
@@ -24,7 +29,7 @@ from pytest_llmspeed.state import (
 if TYPE_CHECKING:
     from pytest_llmspeed.app.run import Run
 
-__all__ = ["llm_backend", "llm_backend_options", "llm_client"]
+__all__ = ["_llmspeed_backend", "llm_backend", "llm_backend_options", "llm_client"]
 
 MARKERS = (
     "llm_backend(name, model=, precision=, **engine_options): the engine that a test runs on",

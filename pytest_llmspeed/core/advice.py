@@ -38,8 +38,7 @@ def _interval(check: BudgetCheck, unit_of: str) -> str:
     if check.ci is None:
         return ""
     low, high = ("?" if bound is None else quantity(bound, unit_of) for bound in check.ci)
-    close = ", a close call" if check.close_call else ""
-    return f" (95 % interval {low} to {high}{close})"
+    return f" (95 % interval {low} to {high})"
 
 
 def slower(found: Comparison, changed: Sequence[str]) -> str:

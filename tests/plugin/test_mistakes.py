@@ -1,4 +1,4 @@
-"""Mistakes in marks and settings: one clear message each, of selected tests only, before any engine starts."""
+"""Mistakes in marks and settings: one clear message, of selected tests only, before any engine starts."""
 
 from __future__ import annotations
 

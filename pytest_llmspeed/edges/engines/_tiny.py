@@ -19,8 +19,10 @@ CHAT_TEMPLATE = (
 class TinyEngine(TransformersEngine):
     """A random Llama of four layers over single characters. Its answers mean nothing.
 
-    It never ends an answer by itself, so every answer has `max_tokens` tokens. Option:
-    `token_delay_ms`, a sleep before each token, to see what a slowdown looks like.
+    It runs in one thread: it is too small for more, and threads that wait for each other on a shared
+    machine are the largest noise there is. It never ends an answer by itself, so every answer has
+    `max_tokens` tokens. Option: `token_delay_ms`, a sleep before each token, to see what a slowdown
+    looks like.
     """
 
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "bf16")
@@ -34,7 +36,7 @@ class TinyEngine(TransformersEngine):
         model = _build(torch, transformers, precision)
         if delay_ms := float(spec.options.get("token_delay_ms", 0)):
             _slow_down(model, delay_ms)
-        shown = EngineSpec.of(spec.backend, "tiny", precision, spec.options)
+        shown = EngineSpec.of(spec.backend, "tiny", precision, {"threads": 1, **spec.options})
         return cls("tiny", model, _tokenizer(transformers), shown, None)
 
 

@@ -36,6 +36,7 @@ class TransformersEngine:
     def __init__(self, name: str, model: Any, tokenizer: Any, spec: EngineSpec, revision: str | None) -> None:
         self._model, self._tokenizer = model, tokenizer
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="llmspeed-generate")
+        self._threads_before = set_threads(spec.options.get("threads"))
         self.backend = Backend(
             name=name,
             model=spec.model,
@@ -57,8 +58,6 @@ class TransformersEngine:
             )
         source = ModelSource.find(spec.model)
         torch, transformers = import_libraries()
-        if threads := spec.options.get("threads"):
-            torch.set_num_threads(int(threads))
         model, tokenizer = _load(torch, transformers, source, spec)
         revision = source.fingerprint or getattr(model.config, "_commit_hash", None)
         shown = EngineSpec.of(spec.backend, source.name, spec.precision, spec.options)
@@ -84,6 +83,7 @@ class TransformersEngine:
         import torch
 
         self._worker.shutdown()
+        set_threads(self._threads_before)
         self._model = self._tokenizer = None
         gc.collect()
         if torch.cuda.is_available():
@@ -98,6 +98,17 @@ def import_libraries() -> tuple[Any, Any]:
     except ImportError as error:
         raise EngineError(f"{error.name or 'a library'} is not installed: {INSTALL}") from error
     return torch, transformers
+
+
+def set_threads(count: int | None) -> int | None:
+    """Let torch use `count` threads (None: leave it) and return what to set to undo it."""
+    if count is None:
+        return None
+    import torch
+
+    before: int = torch.get_num_threads()
+    torch.set_num_threads(int(count))
+    return before
 
 
 def library_versions() -> dict[str, str]:

@@ -1,0 +1,59 @@
+"""The main job from end to end on the embedded engine: a baseline, a green run, a red one.
+
+Runs example_project three times to record a baseline, once more unchanged, and once with a delay
+injected into the engine; checks that the last run, and it alone, exits with 1 and names the test.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+PROJECT = Path(__file__).parent.parent / "example_project"
+SESSIONS = 3
+DELAY_MS = 15
+SLOWED = "test_a_summary_is_quick"
+
+
+def pytest(title: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the example project and show what it printed."""
+    print(f"\n##### {title}\n$ pytest {' '.join(arguments)}", flush=True)
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+        cwd=PROJECT,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    print(run.stdout, flush=True)
+    return run
+
+
+def expect(what: str, holds: bool) -> None:
+    """End with exit code 1 unless something holds."""
+    if not holds:
+        raise SystemExit(f"demo: expected {what}")
+
+
+def main() -> None:
+    """Record, compare, slow down."""
+    with tempfile.TemporaryDirectory() as store:
+        where = f"--llmspeed-store={store}"
+        for number in range(1, SESSIONS + 1):
+            run = pytest(f"recording a baseline, session {number}", "--llmspeed-update-baseline", where)
+            expect("the recording run to pass", run.returncode == 0)
+        run = pytest("the same code again: green", "-v", where)
+        expect("the unchanged run to pass", run.returncode == 0)
+        run = pytest(f"each token {DELAY_MS} ms later: red", where, EXAMPLE_TOKEN_DELAY_MS=str(DELAY_MS))
+        expect("the slowed run to exit with 1", run.returncode == 1)
+        expect("the slowed test to be named", f"{SLOWED} - PerformanceFailure" in run.stdout)
+        expect("the reason to be the baseline", "is slower than its baseline" in run.stdout)
+    print("demo: a baseline was recorded, the same code passed, the slowdown failed. All as it should be.")
+
+
+if __name__ == "__main__":
+    main()

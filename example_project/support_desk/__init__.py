@@ -1,0 +1,1 @@
+"""Summarises and sorts support tickets with a language model."""

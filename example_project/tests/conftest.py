@@ -1,0 +1,14 @@
+"""Options of the engine that are known only when the tests run."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def llm_backend_options() -> dict[str, Any]:
+    """Slow the embedded engine down, to see the gate at work: EXAMPLE_TOKEN_DELAY_MS=15 pytest."""
+    return {"token_delay_ms": float(os.environ.get("EXAMPLE_TOKEN_DELAY_MS", "0"))}
