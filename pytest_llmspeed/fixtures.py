@@ -31,7 +31,8 @@ def _llmspeed_backend(request: pytest.FixtureRequest) -> Any:
 def llm_backend(request: pytest.FixtureRequest, llm_backend_options: dict[str, Any]) -> Engine:
     """The engine of this test, leased: started if it is not running yet."""
     from pytest_llmspeed.core.errors import LLMSpeedError
-    from pytest_llmspeed.state import run_of, state_of
+    from pytest_llmspeed.marks import state_of
+    from pytest_llmspeed.state import run_of
 
     run, state = run_of(request.config), state_of(request.node)
     if state.plan.problems:
@@ -59,10 +60,11 @@ def _leased(run: Any, state: Any, run_time: dict[str, Any]) -> Engine:
 def llm_client(request: pytest.FixtureRequest, llm_backend: Engine) -> LLMClient:
     """The instrumented client: every request that it sends until the test's end is measured."""
     from pytest_llmspeed.core.budgets import requests_needed
+    from pytest_llmspeed.marks import state_of
     from pytest_llmspeed.measuring.client import LLMClient
     from pytest_llmspeed.measuring.recorder import Recorder
     from pytest_llmspeed.measuring.rounds import LEAST_ROUNDS
-    from pytest_llmspeed.state import run_of, state_of
+    from pytest_llmspeed.state import run_of
 
     run, state = run_of(request.config), state_of(request.node)
     state.recorder = Recorder()

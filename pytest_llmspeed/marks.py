@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +13,7 @@ from pytest_llmspeed.app.settings import BackendMark, spec_for
 from pytest_llmspeed.core.budgets import Budget, parse_budgets
 from pytest_llmspeed.core.errors import SettingsError
 from pytest_llmspeed.edges.engines.base import EngineSpec
-from pytest_llmspeed.state import BACKEND, BUDGET
+from pytest_llmspeed.state import BACKEND, BUDGET, STATE, Choice, TestPlan, TestState, run_of
 
 T = TypeVar("T")
 
@@ -22,25 +21,11 @@ PARAMETER = "_llmspeed_backend"
 """The parameter that tells the runs of one test on several backends apart."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One of several backends that a test runs on: its mark, or the option's name, or both."""
-
-    mark: BackendMark | None = None
-    backend: str | None = None
-    id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class TestPlan:
-    """What a test is measured on and against. `problems` are sentences for the user."""
-
-    __test__ = False
-
-    spec: EngineSpec | None
-    choice: Choice
-    budgets: tuple[Budget, ...]
-    problems: tuple[str, ...]
+def state_of(item: pytest.Item) -> TestState:
+    """Return the state of a test, made here when it is collected, or asks for a fixture at run time."""
+    if STATE not in item.stash:
+        item.stash[STATE] = TestState(plan_for(item, run_of(item.config)))
+    return item.stash[STATE]
 
 
 def plan_for(item: pytest.Item, run: Run) -> TestPlan:

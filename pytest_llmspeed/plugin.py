@@ -21,7 +21,6 @@ from pytest_llmspeed.state import (
     STATE,
     TestState,
     is_worker,
-    state_of,
     state_or_none,
     uses_plugin,
 )
@@ -89,7 +88,7 @@ class LLMSpeed:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         if places := [place for place, item in enumerate(items) if uses_plugin(item)]:
-            from pytest_llmspeed.marks import sorted_by_engine
+            from pytest_llmspeed.marks import sorted_by_engine, state_of
 
             planned = [(items[place], state_of(items[place]).plan) for place in places]
             for place, item in zip(places, sorted_by_engine(planned), strict=True):

@@ -3,20 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from pytest_llmspeed.app.run import Run
+    from pytest_llmspeed.app.settings import BackendMark
+    from pytest_llmspeed.core.budgets import Budget
     from pytest_llmspeed.core.record import TestRecord
-    from pytest_llmspeed.edges.engines.base import Engine
-    from pytest_llmspeed.marks import TestPlan
+    from pytest_llmspeed.edges.engines.base import Engine, EngineSpec
     from pytest_llmspeed.measuring.recorder import Recorder
-    from pytest_llmspeed.plugin import LLMSpeed
 
 BACKEND, BUDGET = "llm_backend", "llm_budget"
 PLUGIN = "llmspeed-run"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of several backends that a test runs on: its mark, or the option's name, or both."""
+
+    mark: BackendMark | None = None
+    backend: str | None = None
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TestPlan:
+    """What a test is measured on and against. `problems` are sentences for the user."""
+
+    __test__ = False
+
+    spec: EngineSpec | None
+    choice: Choice
+    budgets: tuple[Budget, ...]
+    problems: tuple[str, ...]
 
 
 @dataclass
@@ -42,16 +63,8 @@ def uses_plugin(item: pytest.Item) -> bool:
 
 def run_of(config: pytest.Config) -> Run:
     """Return the run of a pytest invocation, made when first needed."""
-    return cast("LLMSpeed", config.pluginmanager.get_plugin(PLUGIN)).run
-
-
-def state_of(item: pytest.Item) -> TestState:
-    """Return the state of a test, made here for one that asks for a fixture at run time only."""
-    from pytest_llmspeed.marks import plan_for
-
-    if STATE not in item.stash:
-        item.stash[STATE] = TestState(plan_for(item, run_of(item.config)))
-    return item.stash[STATE]
+    run: Run = config.pluginmanager.get_plugin(PLUGIN).run  # type: ignore[union-attr]
+    return run
 
 
 def state_or_none(item: pytest.Item) -> TestState | None:

@@ -79,9 +79,9 @@ FLOORS: list[dict[str, set[str]]] = [
     {
         "hookspecs": set(),
         "options": set(),
-        "state": {"marks", "plugin"},
+        "state": set(),
         "marks": {"state"},
-        "fixtures": {"state"},
+        "fixtures": {"marks", "state"},
         "outcome": {"marks", "state"},
         "plugin": {"fixtures", "hookspecs", "marks", "options", "outcome", "state"},
     },

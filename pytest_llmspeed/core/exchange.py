@@ -113,4 +113,15 @@ class Exchange:
 
     def joined(self, part: Literal["text", "reasoning", "refusal", "tool_call"]) -> str:
         """All of the first choice's `part`, joined."""
-        return "".join(getattr(event, part) for event in self.events if event.choice == 0)
+        return whole_text("".join(getattr(event, part) for event in self.events if event.choice == 0))
+
+
+def whole_text(text: str) -> str:
+    """Return `text` with surrogate pairs joined, lone surrogates replaced.
+
+    A server may cut a character between two chunks, and JSON may escape half of one; such text
+    could not be encoded, so it could be neither written nor sent to another process.
+    """
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from pytest_llmspeed.core.exchange import Exchange, TokenSource
+from pytest_llmspeed.core.exchange import Exchange, TokenSource, whole_text
 
 Direction = Literal["lower", "higher"]
 CallKind = Literal["generate", "measure", "rounds"]
@@ -115,6 +115,7 @@ def sample_of(
 ) -> Sample:
     """Return the figures of one exchange; `origin_s` is the monotonic zero of `started_ms`."""
     error = exchange.error or _silent_failure(exchange)
+    error = None if error is None else whole_text(error)
     timing = _timing(exchange) if exchange.events and not error else _Timing()
     usage = exchange.usage
     tokens, _ = _visible_tokens(exchange)

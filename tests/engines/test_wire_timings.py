@@ -81,6 +81,10 @@ CASES = {
         ),
         {"e2e_ms": 60, "tpot_ms": 20},
     ),
+    "a character escaped in two halves is one": Case(
+        Play([(40, chunk({"content": "\ud83d"})), (60, chunk({"content": "\ude00"}) + STOP + counted(1))]),
+        {"text": "😀", "ttft_ms": 40},
+    ),
     "a refusal is output": Case(
         Play([(50, chunk({"refusal": "no"})), (60, STOP + counted(1) + DONE)]),
         {"ttft_ms": 50, "ttfo_ms": 50, "text": ""},
