@@ -1,9 +1,11 @@
 """Answer simulated comparisons with the product's own rule.
 
-Reads one JSON object a line and prints its verdict as one word, "slower", "ok" or "inconclusive":
+Reads one JSON object a line and prints its verdicts as words, "slower", "ok" or "inconclusive":
 
-    {"baseline": [[s, ...], ...], "current": [s, ...]}
-    {"suite": [{"baseline": ..., "current": ...}, ...]}      one word a test, each from that test alone
+    {"baseline": [[s, ...], ...], "current": [s, ...]}       one word
+    {"suite": [{"baseline": ..., "current": ...}, ...]}      one word a test, each from the stored
+                                                             sessions and that test alone
+    {"duet": [[[old, new], ...], ...]}                       one word, of blocks of interleaved pairs
 """
 
 from __future__ import annotations
@@ -13,22 +15,26 @@ import sys
 from typing import Any
 
 from pytest_llmspeed.core.decision import compare
-from pytest_llmspeed.core.verdicts import Verdict
+from pytest_llmspeed.core.pairs import compare_pairs
+from pytest_llmspeed.core.suite import learned_prior
+from pytest_llmspeed.core.verdicts import Comparison, Verdict
 
 WORDS = {Verdict.SLOWER: "slower", Verdict.PASSED: "ok", Verdict.FASTER: "ok"}
 
 
-def word(case: dict[str, Any], comparisons: int = 1) -> str:
-    """The verdict on one test as one word."""
-    found = compare(case["baseline"], case["current"], comparisons=comparisons)
-    return WORDS.get(found.verdict, "inconclusive")
+def answers(case: dict[str, Any]) -> list[Comparison]:
+    """The verdicts on one line."""
+    if "duet" in case:
+        return [compare_pairs([[(old, new) for old, new in block] for block in case["duet"]])]
+    tests = case.get("suite", [case])
+    prior = learned_prior([test["baseline"] for test in tests])
+    return [compare(test["baseline"], test["current"], comparisons=len(tests), prior=prior) for test in tests]
 
 
 def main() -> None:
+    """Answer each line of the standard input."""
     for line in sys.stdin:
-        case = json.loads(line)
-        tests = case.get("suite", [case])
-        print(*(word(test, comparisons=len(tests)) for test in tests))
+        print(*(WORDS.get(found.verdict, "inconclusive") for found in answers(json.loads(line))))
 
 
 if __name__ == "__main__":

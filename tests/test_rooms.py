@@ -23,6 +23,8 @@ FLOORS: list[dict[str, set[str]]] = [
         "core.verdicts": set(),
         "core.budgets": {"core.errors", "core.measurement", "core.metrics", "core.stats", "core.verdicts"},
         "core.decision": {"core.stats", "core.verdicts"},
+        "core.pairs": {"core.decision", "core.stats", "core.verdicts"},
+        "core.suite": {"core.decision", "core.stats", "core.verdicts"},
         "core.environment": set(),
         "core.record": {"core.measurement", "core.metrics", "core.verdicts"},
         "core.baselines": {"core.decision", "core.metrics", "core.verdicts"},

@@ -19,7 +19,7 @@ I = (1 + r)/(1 - r) corrects for the lag-1 autocorrelation r of the requests.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, log, sqrt
 
 import numpy as np
@@ -61,8 +61,21 @@ class Location:
     passes_below: float
     prior_weight: float = 4.0
 
+    def with_prior(self, prior: Prior) -> Location:
+        """The same location with a prior learned from other tests."""
+        return replace(self, prior_sd=prior.sd, prior_weight=prior.weight)
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """How far sessions of a test differ, before its own are seen: an sd of logs, worth `weight` of them."""
+
+    sd: float = 0.03
+    weight: float = 4.0
+
 
 LOW = Location(quantile=0.1, prior_sd=0.03, alpha=0.005, passes_below=log(1.20))
+DEFAULT_PRIOR = Prior()
 MID = Location(quantile=0.5, prior_sd=0.10, alpha=0.002, passes_below=log(1.10))
 
 
@@ -101,6 +114,7 @@ def compare(
     larger_is_worse: bool = True,
     comparisons: int = 1,
     spans_a_day: bool = True,
+    prior: Prior = DEFAULT_PRIOR,
 ) -> Comparison:
     """Return the verdict on a new session against the stored sessions of its level.
 
@@ -108,7 +122,7 @@ def compare(
     sessions of fewer than five values are left out and the last ten count. `comparisons` is M, how
     many such comparisons the gate makes. Unless the sessions span a day (`spans_a_day`), their
     spread is not taken to be smaller than the prior's: what has not been seen yet is not known to
-    be small.
+    be small. `prior` is that of the low location, learned where there are tests enough.
     """
     sessions = [values for values in baseline if len(values) >= LEAST_REQUESTS][-WINDOW:]
     if not baseline:
@@ -116,8 +130,15 @@ def compare(
     if len(new) < LEAST_REQUESTS or not sessions:
         return _too_few(len(new), len(sessions))
     sign = 1.0 if larger_is_worse else -1.0
-    logs = [_logs(values, sign) for values in sessions]
-    case = _Case(logs, _logs(new, sign), sign, comparisons, spans_a_day)
+    logs = [to_logs(values, sign) for values in sessions]
+    case = _Case(
+        logs,
+        to_logs(new, sign),
+        sign=sign,
+        comparisons=comparisons,
+        low=LOW.with_prior(prior),
+        spans_a_day=spans_a_day,
+    )
     return case.comparison()
 
 
@@ -125,14 +146,21 @@ class _Case:
     """The figures of one comparison, each computed once."""
 
     def __init__(
-        self, sessions: list[Array], new: Array, sign: float, comparisons: int, spans_a_day: bool
+        self,
+        sessions: list[Array],
+        new: Array,
+        *,
+        sign: float,
+        comparisons: int,
+        low: Location,
+        spans_a_day: bool,
     ) -> None:
         self.sessions, self.new, self.sign = sessions, new, sign
         self.comparisons = comparisons
         self.pooled = np.concatenate(sessions)
         self.ordered = [np.sort(values) for values in sessions]
-        inflation = _inflation(sessions)
-        self.low = self._shift(LOW, inflation, spans_a_day)
+        inflation = inflation_of(sessions)
+        self.low = self._shift(low, inflation, spans_a_day)
         self.mid = self._shift(MID, inflation, spans_a_day)
         self.median_shift = float(np.median(new)) - float(np.mean([np.median(x) for x in sessions]))
         self.p_greater = mann_whitney(self.new.tolist(), self.pooled.tolist()).p
@@ -141,8 +169,8 @@ class _Case:
         ordered_new, k = np.sort(self.new), len(self.ordered)
         places = [quantile_median_unbiased(x, location.quantile) for x in self.ordered]
         n = float(np.mean([len(x) for x in self.ordered]))
-        v = self._woodruff(location, inflation, n)
-        v_new = self._woodruff(location, inflation, len(self.new))
+        v = woodruff(self.ordered, location.quantile, inflation, n)
+        v_new = woodruff(self.ordered, location.quantile, inflation, len(self.new))
         prior, weight = location.prior_sd**2 + v, location.prior_weight
         spread = float(np.var(places, ddof=1)) if k > 1 else 0.0
         nu = weight + k - 1
@@ -151,16 +179,6 @@ class _Case:
         base = float(np.mean(places))
         d = quantile_median_unbiased(ordered_new, location.quantile) - base
         return Shift(location, base, d, sqrt(t2 * (1 + 1 / k) + extra), t2, extra, nu)
-
-    def _woodruff(self, location: Location, inflation: float, n: float) -> float:
-        """Mean squared half-spacing of the sessions' quantiles about the location."""
-        q = location.quantile
-        h = sqrt(q * (1 - q) * min(inflation / n, 1.0))
-        spacings = [
-            quantile_median_unbiased(x, min(q + h, 1.0)) - quantile_median_unbiased(x, max(q - h, 0.0))
-            for x in self.ordered
-        ]
-        return float(np.mean(np.square(spacings))) / 4
 
     def comparison(self) -> Comparison:
         """The verdict, with the figures of the location that speaks for it."""
@@ -236,17 +254,39 @@ class _Case:
     def _more_sessions(self, slowdown: float) -> int | None:
         """How many further sessions like these would show a slowdown; None if the window is too short."""
         shift, k = self.low, len(self.sessions)
-        alpha = min(LOW.alpha, FAMILY_P / (2 * self.comparisons))
+        alpha = min(shift.location.alpha, FAMILY_P / (2 * self.comparisons))
         for sessions in range(k, WINDOW + 1):
-            nu = LOW.prior_weight + sessions - 1
+            nu = shift.location.prior_weight + sessions - 1
             se = sqrt(shift.t2 * (1 + 1 / sessions) + shift.extra)
             if exp(t_quantile(1 - alpha, nu) * se) <= slowdown:
                 return sessions - k
         return None
 
 
-def _inflation(sessions: list[Array]) -> float:
-    """I = (1 + r)/(1 - r), r pooled over the sessions and drawn to a prior of 0.3 worth 20 pairs."""
+def woodruff(ordered: Sequence[Array], q: float, inflation: float, n: float) -> float:
+    """Return the variance of the q quantile of n such values, averaged over sorted sessions (Woodruff).
+
+    It is the squared half-distance of two quantiles, one standard error of a share below and above q.
+    """
+    h = sqrt(q * (1 - q) * min(inflation / n, 1.0))
+    spacings = [
+        quantile_median_unbiased(x, min(q + h, 1.0)) - quantile_median_unbiased(x, max(q - h, 0.0))
+        for x in ordered
+    ]
+    return float(np.mean(np.square(spacings))) / 4
+
+
+def spread_of_sessions(baseline: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Return s2 and v at the low location: the variance between sessions, and what sampling makes of it."""
+    logs = [to_logs(values, 1.0) for values in baseline]
+    ordered = [np.sort(x) for x in logs]
+    places = [quantile_median_unbiased(x, LOW.quantile) for x in ordered]
+    n = float(np.mean([len(x) for x in ordered]))
+    return float(np.var(places, ddof=1)), woodruff(ordered, LOW.quantile, inflation_of(logs), n)
+
+
+def inflation_of(sessions: Sequence[Array]) -> float:
+    """Return I = (1 + r)/(1 - r), r pooled over the sessions and drawn to a prior of 0.3 worth 20 pairs."""
     products = [autocorrelation_products(values) for values in sessions]
     squares = sum(square for _, square in products)
     r = sum(product for product, _ in products) / squares if squares else 0.0
@@ -257,7 +297,8 @@ def _inflation(sessions: list[Array]) -> float:
     return (1 + r) / (1 - r)
 
 
-def _logs(values: Sequence[float], sign: float) -> Array:
+def to_logs(values: Sequence[float], sign: float) -> Array:
+    """Return the logs of some values, signed so that larger is worse."""
     floored: Array = np.maximum(np.asarray(values, float), VALUE_FLOOR)
     return np.log(floored) * sign
 

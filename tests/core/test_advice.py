@@ -88,6 +88,17 @@ def test_one_session_is_singular():
     assert advice.moved(single).endswith("1 stored session)")
 
 
+def test_a_faster_test_is_told_to_be_stored():
+    """A speed-up that is not stored is not guarded."""
+    found = Comparison(
+        Verdict.FASTER, metric="tpot_ms", baseline=20.0, now=12.0, delta=0.6, ci=(0.55, 0.66), sessions=5
+    )
+    assert advice.faster(found) == (
+        "tpot_ms is faster: 20 ms → 12 ms, -40 % (95 % interval -45 % to -34 %, 5 stored sessions); "
+        "store it to guard it: pytest --llmspeed-update-baseline"
+    )
+
+
 def test_accepting_names_both_options():
     """The command can be copied."""
     assert advice.accept('"why"') == (

@@ -2,7 +2,14 @@
 
 import pytest
 
-from pytest_llmspeed.core.verdicts import CONSEQUENCES, BudgetCheck, Verdict, gravest
+from pytest_llmspeed.core.verdicts import (
+    CONSEQUENCES,
+    BudgetCheck,
+    Comparison,
+    Verdict,
+    gravest,
+    worst_of_each_metric,
+)
 
 V = Verdict
 
@@ -54,3 +61,12 @@ def test_the_gravest_verdict_speaks_for_all():
 def test_a_close_call_is_an_interval_that_holds_the_limit(ci, close):
     """Bounds included; an unknown bound holds anything."""
     assert BudgetCheck("ttft_ms", 100, 95, True, ci).close_call is close
+
+
+def test_the_gravest_stratum_speaks_for_its_metric():
+    """One comparison a metric, in order of first appearance, wherever the worst stands."""
+    good, bad = Comparison(V.PASSED, metric="ttft_ms"), Comparison(V.SLOWER, metric="ttft_ms")
+    other = Comparison(V.NO_BASELINE, metric="tpot_ms")
+    assert worst_of_each_metric([good, other, bad]) == [bad, other]
+    assert worst_of_each_metric([bad, good]) == [bad]
+    assert worst_of_each_metric([]) == []

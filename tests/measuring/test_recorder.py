@@ -109,8 +109,9 @@ def test_a_second_body_is_told_apart_from_the_first(recorder):
 
 def test_outside_of_a_body_calls_are_told_apart_by_prompt_again(recorder):
     """The body ends with its block, by an error too."""
-    with pytest.raises(RuntimeError), recorder.body(first=True):
+    with recorder.body(first=True):
         assert recorder.in_body
+    with pytest.raises(RuntimeError), recorder.body(first=False):
         raise RuntimeError
     assert not recorder.in_body
     recorder.record(exchange(), "generate", None)

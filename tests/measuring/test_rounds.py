@@ -70,9 +70,13 @@ def test_a_loop_that_is_left_early_leaves_nothing_on(recorder, leave_at):
 
 def test_a_body_that_raises_leaves_nothing_on(recorder):
     """The test's own error ends the loop and its warm-up."""
-    with pytest.raises(RuntimeError):
+
+    def broken():
         for _ in rounds(recorder, 3, 1, body=True):
             raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        broken()
     send(recorder)
     assert recorder.count == 1
     assert not recorder.in_body

@@ -441,7 +441,7 @@ def test_an_answer_as_one_json_body_is_read(server, stamping):
 def test_a_json_body_after_blank_lines_is_read(server, stamping):
     """Some servers send blank lines to keep the connection alive before the body."""
     content = b'{"choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}]}'
-    head, blank, *rest = chunked(b"\n\n", content)
+    head, blank, *rest = chunked(b"\n\n\n\n", content)
     found = asked(server([[head, blank, lambda _: time.sleep(0.02), *rest]]))
     assert (found.error, found.joined("text")) == (None, "Hi")
 

@@ -1,0 +1,86 @@
+"""Old against new, measured side by side: the rule on interleaved pairs.
+
+Both sides answer in turn (AB BA AB …) in several blocks, each of which starts both sides afresh, so
+that the mood of the machine and the luck of a memory layout fall out. With d = ln new - ln old:
+
+    D   = mean of the blocks' medians of d
+    t2  = max([4 (0.03² + v) + (B - 1) s2]/nu, v),  nu = 4 + B - 1,  SE² = t2/B
+
+where v is the sampling variance of a block's median (Woodruff, at the 50 % quantile).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp, log, sqrt
+
+import numpy as np
+
+from pytest_llmspeed.core.decision import (
+    DEFAULT_PRIOR,
+    FAMILY_P,
+    FLAG_P,
+    LEAST_REQUESTS,
+    inflation_of,
+    woodruff,
+)
+from pytest_llmspeed.core.stats import signed_rank, t_quantile, t_tail
+from pytest_llmspeed.core.verdicts import Comparison, Verdict
+
+ALPHA = 0.005
+LEAST_SHIFT = log(1.03)
+PASSES_BELOW = log(1.10)
+
+Pair = tuple[float, float]
+
+
+def compare_pairs(
+    blocks: Sequence[Sequence[Pair]], *, larger_is_worse: bool = True, comparisons: int = 1
+) -> Comparison:
+    """Return the verdict on blocks of (old, new) pairs; blocks of fewer than five pairs are left out."""
+    sign = 1.0 if larger_is_worse else -1.0
+    kept = [block for block in blocks if len(block) >= LEAST_REQUESTS]
+    if len(kept) < 2:
+        return Comparison(Verdict.INCONCLUSIVE, "fewer than two blocks of five pairs", sessions=len(kept))
+    shifts = [sign * np.array([log(new / old) for old, new in block]) for block in kept]
+    places = [float(np.median(x)) for x in shifts]
+    count, d = len(places), float(np.mean(places))
+    n = float(np.mean([len(x) for x in shifts]))
+    v = woodruff([np.sort(x) for x in shifts], 0.5, inflation_of(shifts), n)
+    weight, nu = DEFAULT_PRIOR.weight, DEFAULT_PRIOR.weight + count - 1
+    spread = float(np.var(places, ddof=1))
+    t2 = max((weight * (DEFAULT_PRIOR.sd**2 + v) + (count - 1) * spread) / nu, v)
+    se = sqrt(t2 / count)
+    p_pairs = signed_rank(np.concatenate(shifts))
+    half = t_quantile(0.975, nu) * se
+    alpha = min(ALPHA, FAMILY_P / comparisons)
+    ends = sorted((exp(sign * (d - half)), exp(sign * (d + half))))
+    p = t_tail(d / se, nu) if se else float(d <= 0)
+    verdict, reason = _verdict(d, half, p_pairs, p <= alpha, _faster(shifts, d, se, nu, alpha))
+    return Comparison(
+        verdict=verdict,
+        reason=reason,
+        delta=exp(sign * d),
+        ci=(ends[0], ends[1]),
+        p_samples=p_pairs,
+        p_session=p,
+        visible=max(exp(t_quantile(1 - alpha, nu) * se), exp(LEAST_SHIFT)),
+        sessions=count,
+    )
+
+
+def _verdict(d: float, half: float, p_pairs: float, certain: bool, faster: bool) -> tuple[Verdict, str]:
+    flagged = p_pairs <= FLAG_P and d >= LEAST_SHIFT
+    if flagged and certain:
+        return Verdict.SLOWER, ""
+    if faster:
+        return Verdict.FASTER, ""
+    if not flagged and d + half < PASSES_BELOW:
+        return Verdict.PASSED, ""
+    return Verdict.INCONCLUSIVE, f"a slowdown of up to {(exp(d + half) - 1) * 100:.0f} % cannot be ruled out"
+
+
+def _faster(shifts: Sequence[np.ndarray], d: float, se: float, nu: float, alpha: float) -> bool:
+    if d > -LEAST_SHIFT or signed_rank(-np.concatenate(shifts)) > FLAG_P:
+        return False
+    return not se or t_tail(-d / se, nu) <= alpha

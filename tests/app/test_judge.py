@@ -1,0 +1,427 @@
+"""What follows of a record, its budgets and its baseline: the table "What fails a test"."""
+
+import pytest
+
+from pytest_llmspeed.app.judge import Policy, gated_metrics, judge
+from pytest_llmspeed.app.update import may_be_stored
+from pytest_llmspeed.core.budgets import parse_budgets
+from pytest_llmspeed.core.record import Backend
+from pytest_llmspeed.core.verdicts import Verdict
+
+DEFAULT, STRICT, REQUIRED = Policy(), Policy(strict=True), Policy(require_baseline=True)
+ACCEPTING = Policy(accept="larger context")
+
+
+def by_metric(judged):
+    return {found.metric: found.verdict for found in judged.comparisons}
+
+
+def test_an_unchanged_test_passes_without_a_word(record, samples, usual, case):
+    """No problem, no advice, and it may be stored."""
+    now = record(*samples())
+    judged = judge(now, case(now, usual()), DEFAULT)
+    assert by_metric(judged) == {"ttft_ms": Verdict.PASSED, "tpot_ms": Verdict.PASSED}
+    assert (judged.verdict, judged.problems, judged.advice) == (Verdict.PASSED, (), ())
+    assert may_be_stored(judged)
+
+
+def test_a_slower_test_fails_with_figures_and_the_way_to_accept(record, samples, usual, case):
+    """One sentence that fails it, one that says how to accept, and nothing is stored."""
+    now = record(*samples(slow=1.6))
+    judged = judge(now, case(now, usual()), DEFAULT)
+    assert judged.verdict is Verdict.SLOWER
+    (problem,) = judged.problems
+    assert problem.startswith("ttft_ms is slower than its baseline: 9")
+    assert "+6" in problem
+    assert "5 stored sessions" in problem
+    assert "--llmspeed-accept" in judged.advice[0]
+    assert not may_be_stored(judged)
+
+
+def test_a_slower_test_is_told_what_changed_since(record, samples, usual, case):
+    """Versions, options and the commit that differ from the newest session of the baseline."""
+    now = record(*samples(slow=1.6), backend=Backend("tiny", precision="fp32", versions={"torch": "2.7"}))
+    (problem,) = judge(now, case(now, usual()), DEFAULT).problems
+    assert "torch: 2.6 → 2.7" in problem
+    assert "commit: abc → def" in problem
+
+
+def test_the_metric_that_became_slower_speaks_for_the_test(record, samples, usual, case):
+    """TPOT alone is slower: TTFT passes, the test is slower and names TPOT."""
+    now = record(*samples(slow_tokens=1.6))
+    judged = judge(now, case(now, usual()), DEFAULT)
+    assert by_metric(judged) == {"ttft_ms": Verdict.PASSED, "tpot_ms": Verdict.SLOWER}
+    assert judged.verdict is Verdict.SLOWER
+    assert judged.problems[0].startswith("tpot_ms is slower")
+
+
+def test_each_slower_metric_has_its_sentence(record, samples, usual, case):
+    """Two metrics are two sentences, and one way to accept them."""
+    now = record(*samples(slow=1.5, slow_tokens=2.5))
+    judged = judge(now, case(now, usual()), DEFAULT)
+    assert [problem.split(" is ")[0] for problem in judged.problems] == ["ttft_ms", "tpot_ms"]
+    assert len(judged.advice) == 1
+
+
+def test_a_rate_that_fell_is_told_as_slower(record, samples, usual, case):
+    """A budget on throughput gates it, and less of it is worse."""
+    now = record(*samples(throughput_tps=10.0))
+    judged = judge(now, case(now, usual(), {"throughput_tps": 1}), DEFAULT)
+    assert by_metric(judged)["throughput_tps"] is Verdict.SLOWER
+    assert judged.problems[0].startswith(
+        "throughput_tps is slower than its baseline: 30.8 tokens/s → 10 tokens/s"
+    )
+
+
+def test_of_two_slower_prompts_the_larger_change_is_told(record, samples, case):
+    """The sentence is about the worst stratum, whichever was asked first."""
+
+    def both(level, first=1.0, second=1.0):
+        return record(*samples(level * first, level), *samples(level * second, level, stratum="prompt 2"))
+
+    now = both(1.0, first=1.5, second=4.0)
+    judged = judge(now, case(now, [both(level) for level in (1.0, 1.01, 0.99, 1.02, 0.98)]), DEFAULT)
+    assert "→ 395 ms" in judged.problems[0]
+
+
+def test_an_accepted_slowdown_passes_and_is_stored(record, samples, usual, case):
+    """With a reason, slower is no problem: it is stored as the start of a level."""
+    now = record(*samples(slow=1.6))
+    judged = judge(now, case(now, usual()), ACCEPTING)
+    assert judged.verdict is Verdict.SLOWER
+    assert (judged.problems, judged.accepted) == ((), "larger context")
+    assert may_be_stored(judged)
+
+
+def test_accepting_concerns_slower_tests_only(record, samples, usual, case):
+    """A test that passed is not marked as accepted, so it starts no level."""
+    now = record(*samples())
+    assert judge(now, case(now, usual()), ACCEPTING).accepted is None
+
+
+def test_accepting_does_not_keep_a_missed_budget(record, samples, usual, case):
+    """A limit stays a limit."""
+    now = record(*samples(slow=1.6))
+    judged = judge(now, case(now, usual(), {"ttft_ms": 120}), ACCEPTING)
+    assert len(judged.problems) == 1
+    assert "above its budget" in judged.problems[0]
+    assert not may_be_stored(judged)
+
+
+def test_a_faster_test_passes_and_is_stored(record, samples, usual, case):
+    """It fails nothing, under the strictest policy too."""
+    now = record(*samples(slow=0.6))
+    judged = judge(now, case(now, usual()), Policy(require_baseline=True, strict=True))
+    assert (judged.verdict, judged.problems) == (Verdict.FASTER, ())
+    assert judged.advice[0].startswith("ttft_ms is faster: 98.9 ms → 59.4 ms, -40 %")
+    assert may_be_stored(judged)
+
+
+def test_a_suspect_passes_with_advice_and_fails_if_strict(record, samples, usual, case):
+    """A slowdown that shows but is not beyond chance among many comparisons."""
+    now = record(*samples(slow=1.22))
+    lenient, strict = (judge(now, case(now, usual(), comparisons=1000), p) for p in (DEFAULT, STRICT))
+    assert lenient.verdict is strict.verdict is Verdict.SUSPECT
+    assert lenient.problems == ()
+    assert "may be slower" in lenient.advice[0]
+    assert may_be_stored(lenient)
+    assert strict.problems[0].startswith("suspect: ttft_ms may be slower")
+    assert strict.advice == ()
+
+
+def test_too_few_requests_pass_with_advice_and_fail_if_strict(record, sample, usual, case):
+    """Inconclusive is never passed, and says what to do."""
+    now = record(sample())
+    lenient, strict = (judge(now, case(now, usual()), policy) for policy in (DEFAULT, STRICT))
+    assert lenient.verdict is strict.verdict is Verdict.INCONCLUSIVE
+    assert lenient.problems == ()
+    assert "at least 5 are needed" in lenient.advice[0]
+    assert strict.problems[0].startswith("inconclusive: ")
+
+
+def test_no_baseline_passes_with_advice_and_fails_if_required(record, samples, case):
+    """One line that says how to store one."""
+    now = record(*samples())
+    lenient, required = (judge(now, case(now), policy) for policy in (DEFAULT, REQUIRED))
+    assert lenient.verdict is required.verdict is Verdict.NO_BASELINE
+    assert (lenient.problems, len(lenient.advice)) == ((), 1)
+    assert "--llmspeed-update-baseline" in lenient.advice[0]
+    assert may_be_stored(lenient)
+    assert required.problems[0].startswith("no_baseline: ")
+
+
+def test_no_baseline_is_no_matter_of_strictness(record, samples, case):
+    """--llmspeed-strict is about what could not be decided."""
+    now = record(*samples())
+    assert judge(now, case(now), STRICT).problems == ()
+
+
+def test_no_baseline_shows_what_was_measured(record, samples, case):
+    """The medians stand there for want of a comparison."""
+    now = record(*samples())
+    shown = {found.metric: found.now for found in judge(now, case(now), DEFAULT).comparisons}
+    assert shown == pytest.approx({"ttft_ms": 100.4, "tpot_ms": 10.04})
+
+
+def test_a_baseline_of_another_environment_is_named(record, samples, case):
+    """Where this environment has none, those that have are told."""
+    now = record(*samples())
+    judged = judge(now, case(now, elsewhere=("gpu-box",)), DEFAULT)
+    assert "gpu-box" in judged.advice[0]
+
+
+def test_another_key_is_incomparable_and_fails_if_required(record, samples, usual, case):
+    """What differs is named; without the option it passes and may be stored."""
+    now = record(*samples(slow=5.0), workload=("measure other",))
+    lenient, required = (judge(now, case(now, usual()), policy) for policy in (DEFAULT, REQUIRED))
+    assert lenient.verdict is required.verdict is Verdict.INCOMPARABLE
+    assert lenient.problems == ()
+    assert "workload: measure chat → measure other" in lenient.advice[0]
+    assert may_be_stored(lenient)
+    assert required.problems[0].startswith("incomparable: ")
+
+
+def test_a_missed_budget_fails(record, samples, case):
+    """Its own sentence, without a baseline too, and nothing is stored."""
+    now = record(*samples())
+    judged = judge(now, case(now, budgets={"ttft_ms": 50}), DEFAULT)
+    (problem,) = judged.problems
+    assert problem.startswith("ttft_ms is 100 ms, above its budget of 50 ms")
+    assert not may_be_stored(judged)
+
+
+def test_a_failing_test_is_not_told_to_store_a_baseline(record, samples, case):
+    """Advice on the missing baseline would be beside the point."""
+    now = record(*samples())
+    assert judge(now, case(now, budgets={"ttft_ms": 50}), DEFAULT).advice == ()
+
+
+def test_a_kept_budget_is_no_problem(record, samples, usual, case):
+    """The check is there, kept."""
+    now = record(*samples())
+    judged = judge(now, case(now, usual(), {"ttft_ms": 500, "throughput_tps": 1}), DEFAULT)
+    assert [check.kept for check in judged.budgets] == [True, True]
+    assert (judged.problems, judged.advice) == ((), ())
+
+
+def test_a_close_call_is_said_and_does_not_fail(record, samples, usual, case):
+    """A kept budget whose interval holds the limit."""
+    now = record(*samples())
+    judged = judge(now, case(now, usual(), {"ttft_ms": 101}), STRICT)
+    assert judged.problems == ()
+    assert judged.advice[0].startswith("ttft_ms is a close call: 100 ms of 101 ms")
+
+
+def test_an_error_budget_of_nothing_that_is_kept_is_no_close_call(record, samples, usual, case):
+    """With error_rate=0 no interval can exclude the limit, so each good run would be told as close."""
+    now = record(*samples())
+    judged = judge(now, case(now, usual(), {"error_rate": 0}), DEFAULT)
+    assert (judged.problems, judged.advice) == ((), ())
+
+
+def test_all_that_is_wrong_is_told(record, samples, usual, case):
+    """Two missed budgets and a slowdown are three sentences."""
+    now = record(*samples(slow=1.6))
+    judged = judge(now, case(now, usual(), {"ttft_ms": 50, "tpot_ms": 1}), DEFAULT)
+    assert [problem.split()[0] for problem in judged.problems] == ["ttft_ms", "tpot_ms", "ttft_ms"]
+
+
+def test_a_budget_that_cannot_be_measured_fails(record, samples, case):
+    """None is not zero: "not measured", with the reason."""
+    now = record(*samples(tpot_ms=None, output_tokens=None))
+    judged = judge(now, case(now, budgets={"tpot_ms": 50}), DEFAULT)
+    assert judged.problems[0].startswith("tpot_ms not measured: the server gave no token counts")
+
+
+def test_a_quantile_of_too_few_samples_fails(record, samples, case):
+    """With the number that it needs."""
+    now = record(*samples())
+    judged = judge(now, case(now, budgets={"ttft_p95_ms": 500}), DEFAULT)
+    assert judged.problems == ("ttft_p95_ms not measured: p95 needs at least 20 samples, there are 10",)
+
+
+def test_a_budgeted_test_that_measured_nothing_fails(record, case):
+    """And names the client that is not ours, where that is the cause."""
+    now = record()
+    assert "nothing was measured" in judge(now, case(now, budgets={"ttft_ms": 50}), DEFAULT).problems[0]
+    overridden = case(now, budgets={"ttft_ms": 50}, overridden_in="conftest.py")
+    assert "conftest.py" in judge(now, overridden, DEFAULT).problems[0]
+
+
+def test_a_test_without_budgets_that_measured_nothing_passes(record, case):
+    """It has no verdict, and nothing to be stored."""
+    now = record()
+    judged = judge(now, case(now), Policy(require_baseline=True, strict=True))
+    assert (judged.problems, judged.verdict) == ((), None)
+    assert not may_be_stored(judged)
+
+
+def test_failed_requests_of_measure_make_a_run_invalid(record, samples, sample, usual, case):
+    """Nine good ones do not make up for it: the speed says nothing, and nothing is compared."""
+    now = record(*samples()[:9], sample(error="HTTP 500: oops"))
+    judged = judge(now, case(now, usual()), DEFAULT)
+    assert (judged.verdict, judged.comparisons) == (Verdict.INVALID, ())
+    assert judged.problems[0].startswith("1 of 10 requests failed, the last with: HTTP 500: oops")
+    assert not may_be_stored(judged)
+
+
+def test_an_error_budget_allows_failed_requests(record, samples, sample, usual, case):
+    """Within it the run is valid and compared; beyond it the budget is missed."""
+    now = record(*samples()[:9], sample(error="HTTP 500: oops"))
+    allowed = judge(now, case(now, usual(), {"error_rate": 0.2}), DEFAULT)
+    assert (allowed.problems, allowed.verdict) == ((), Verdict.PASSED)
+    exceeded = judge(now, case(now, usual(), {"error_rate": 0.05}), DEFAULT)
+    assert exceeded.problems[0].startswith("error_rate is 0.1, above its budget of 0.05")
+
+
+def test_a_failure_that_the_test_caught_is_expected(record, samples, sample, usual, case):
+    """`generate` raises: a test that goes on has dealt with it."""
+    now = record(*samples(), sample(error="HTTP 400", call="generate"))
+    judged = judge(now, case(now, usual()), DEFAULT)
+    assert (judged.problems, judged.verdict) == ((), Verdict.PASSED)
+
+
+def test_a_test_of_failures_alone_has_no_verdict(record, sample, usual, case):
+    """Expected failures have no speed; nothing is compared and nothing stored."""
+    now = record(*[sample(error="HTTP 400", call="generate")] * 5)
+    judged = judge(now, case(now, usual()), DEFAULT)
+    assert (judged.problems, judged.verdict, judged.comparisons) == ((), None, ())
+    assert not may_be_stored(judged)
+
+
+@pytest.mark.parametrize(("tokens", "invalid"), [(119, False), (121, True), (84, False), (82, True)])
+def test_free_prompts_of_another_length_are_another_workload(record, samples, usual, case, tokens, invalid):
+    """More than 20 % apart in prompt tokens, either way."""
+    now = record(*samples(call="generate", prompt_tokens=tokens))
+    judged = judge(now, case(now, usual(call="generate")), DEFAULT)
+    assert (judged.verdict is Verdict.INVALID) is invalid
+    assert bool(judged.problems) is invalid
+
+
+def test_a_changed_workload_is_told_with_its_stratum_and_lengths(record, samples, usual, case):
+    """Which calls, before and now."""
+    now = record(*samples(call="generate", prompt_tokens=150))
+    judged = judge(now, case(now, usual(call="generate")), DEFAULT)
+    assert judged.problems[0].startswith("the workload changed: prompt 1 had 100 prompt tokens, now 150")
+
+
+def test_declared_prompts_are_held_by_the_key_not_by_their_length(record, samples, usual, case):
+    """A new tokenizer counts the same prompt differently: that is what is being tested."""
+    now = record(*samples(prompt_tokens=150))
+    assert judge(now, case(now, usual()), DEFAULT).verdict is Verdict.PASSED
+
+
+@pytest.mark.parametrize(
+    ("tokens", "verdict"), [(109, Verdict.PASSED), (111, Verdict.INCOMPARABLE), (90, Verdict.INCOMPARABLE)]
+)
+def test_answers_of_another_length_cannot_be_compared_end_to_end(
+    record, samples, usual, case, tokens, verdict
+):
+    """More than 10 % apart: E2E is incomparable; TTFT and TPOT are judged as usual."""
+    stored = usual(output_tokens=100, output_events=100)
+    now = record(*samples(output_tokens=tokens, output_events=tokens))
+    judged = judge(now, case(now, stored, {"e2e_ms": 5000}), DEFAULT)
+    assert by_metric(judged) == {"ttft_ms": Verdict.PASSED, "tpot_ms": Verdict.PASSED, "e2e_ms": verdict}
+
+
+def test_longer_answers_do_not_hide_slower_tokens(record, samples, usual, case):
+    """What does not follow the length is judged all the same."""
+    now = record(*samples(slow_tokens=1.6, output_tokens=8, output_events=8))
+    judged = judge(now, case(now, usual(), {"e2e_ms": 5000}), DEFAULT)
+    assert judged.verdict is Verdict.SLOWER
+
+
+def test_each_stratum_is_judged_on_its_own_and_the_worst_speaks(record, samples, case):
+    """One prompt of two is slower: the test is, and its label is told."""
+
+    def both(slow=1.0, level=1.0):
+        first = samples(level, level, stratum="a/prompt 1", label="a")
+        return record(*first, *samples(level * slow, level, stratum="b/prompt 1", label="b"))
+
+    now = both(slow=1.6)
+    judged = judge(now, case(now, [both(level=level) for level in (1.0, 1.01, 0.99, 1.02, 0.98)]), DEFAULT)
+    found = {(each.metric, each.label, each.stratum): each.verdict for each in judged.comparisons}
+    assert found == {
+        ("ttft_ms", "a", "a/prompt 1"): Verdict.PASSED,
+        ("tpot_ms", "a", "a/prompt 1"): Verdict.PASSED,
+        ("ttft_ms", "b", "b/prompt 1"): Verdict.SLOWER,
+        ("tpot_ms", "b", "b/prompt 1"): Verdict.PASSED,
+    }
+    assert judged.problems[0].startswith("ttft_ms of 'b' is slower")
+
+
+def test_a_stratum_that_was_never_stored_has_no_baseline(record, samples, usual, case):
+    """A new prompt of an old test says so, and the old ones are judged as usual."""
+    now = record(*samples(), *samples(stratum="prompt 2"))
+    judged = judge(now, case(now, usual()), DEFAULT)
+    found = {(each.metric, each.stratum): each.verdict for each in judged.comparisons}
+    assert found["ttft_ms", "prompt 1"] is Verdict.PASSED
+    assert found["ttft_ms", "prompt 2"] is Verdict.NO_BASELINE
+    assert judged.verdict is Verdict.NO_BASELINE
+
+
+def test_a_metric_that_is_no_longer_given_is_not_passed_over(record, samples, usual, case):
+    """A baseline with TPOT and a run without is inconclusive, never passed."""
+    now = record(*samples(tpot_ms=None, output_tokens=None))
+    judged = judge(now, case(now, usual()), DEFAULT)
+    assert by_metric(judged) == {"ttft_ms": Verdict.PASSED, "tpot_ms": Verdict.INCONCLUSIVE}
+
+
+def test_answers_that_were_not_streamed_leave_the_gate_undecided(record, samples, usual, case):
+    """Without TTFT and TPOT nothing is compared, and that is said."""
+    now = record(*samples(ttft_ms=None, ttfo_ms=None, tpot_ms=None, flags=frozenset({"non_streaming"})))
+    judged = judge(now, case(now), DEFAULT)
+    assert judged.verdict is Verdict.INCONCLUSIVE
+    assert "e2e_ms" in judged.advice[0]
+
+
+def test_a_budget_on_e2e_gates_what_was_not_streamed(record, samples, usual, case):
+    """The advice above works."""
+    silent = {"ttft_ms": None, "ttfo_ms": None, "tpot_ms": None, "flags": frozenset({"non_streaming"})}
+    now = record(*samples(slow=1.6, **silent))
+    judged = judge(now, case(now, usual(**silent), {"e2e_ms": 5000}), DEFAULT)
+    assert by_metric(judged) == {"e2e_ms": Verdict.SLOWER}
+
+
+def test_an_earlier_slower_attempt_stands(record, samples, usual, case):
+    """A re-run that passes by luck does not undo what was found."""
+    now = record(*samples())
+    judged = judge(now, case(now, usual(), earlier="ttft_ms is slower"), DEFAULT)
+    assert judged.problems == (
+        "an earlier attempt of this test was slower, and that stands: ttft_ms is slower",
+    )
+    assert not may_be_stored(judged)
+
+
+def test_more_comparisons_are_asked_of_the_gate_as_a_whole(record, samples, usual, case):
+    """M reaches the rule: what is slower alone is suspect among a thousand."""
+    now = record(*samples(slow=1.22))
+    verdicts = [judge(now, case(now, usual(), comparisons=m), DEFAULT).verdict for m in (1, 1000)]
+    assert verdicts == [Verdict.SLOWER, Verdict.SUSPECT]
+
+
+def test_what_was_measured_is_kept_by_the_judgement(record, samples, usual, case):
+    """Judging adds to a record and takes nothing from it."""
+    now = record(*samples(slow=1.6))
+    judged = judge(now, case(now, usual()), DEFAULT)
+    assert (judged.measurement, judged.key, judged.nodeid) == (now.measurement, now.key, now.nodeid)
+
+
+def test_the_same_record_gets_the_same_verdict(record, samples, usual, case):
+    """Judging is a function of its arguments."""
+    now = record(*samples(slow=1.3))
+    assert judge(now, case(now, usual()), DEFAULT) == judge(now, case(now, usual()), DEFAULT)
+
+
+@pytest.mark.parametrize(
+    ("limits", "gated"),
+    [
+        ({"ttft_ms": 1}, ("ttft_ms", "tpot_ms")),
+        ({"e2e_ms": 1, "throughput_tps": 1}, ("ttft_ms", "tpot_ms", "e2e_ms", "throughput_tps")),
+        ({"e2e_p95_ms": 1, "error_rate": 0}, ("ttft_ms", "tpot_ms")),
+        ({"e2e_mean_ms": 1, "label": "chat"}, ("ttft_ms", "tpot_ms", "e2e_ms")),
+    ],
+)
+def test_ttft_and_tpot_are_gated_and_what_a_budget_names(limits, gated):
+    """A tail and an error rate are limits, not comparisons."""
+    assert gated_metrics(parse_budgets(limits)) == gated
