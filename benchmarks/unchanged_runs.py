@@ -3,9 +3,7 @@
 Runs a small project a few times with `--llmspeed-update-baseline` into a fresh store, then many times
 unchanged, and counts the verdicts. With `--slowdown-ms` a further set of runs sleeps that long before
 each token and counts how many are called slower. Each run is a process and a session of its own: the
-variables by which CI systems name a job are unset. `--threads 1` sets OMP_NUM_THREADS: where others use
-the same cores, torch's threads wait for each other, and that is then what is measured.
-Counts only; exits with 1 if a run could not be read.
+variables by which CI systems name a job are unset. Counts only; exits with 1 if a run could not be read.
 """
 
 from __future__ import annotations
@@ -150,7 +148,7 @@ def table(runs: Sequence[Run]) -> str:
     for each in (each for one in runs for each in one.found):
         rows.setdefault((each.test, each.metric), []).append(each)
     headers = ["test", "metric", *VERDICTS, "other", "median of runs' medians"]
-    return tabulate([_row(*key, found) for key, found in rows.items()], headers)
+    return str(tabulate([_row(*key, found) for key, found in rows.items()], headers))
 
 
 def _row(test: str, metric: str, found: Sequence[Found]) -> list[Any]:
@@ -199,7 +197,7 @@ def main() -> None:
         unchanged = repeated("unchanged", given.runs, folder, usual)
         slowed = ms and repeated(f"{ms:g} ms slower", given.runs, folder, Setting(given.threads, ms))
     failed = sum(one.exit_code != 0 for one in stored)
-    print(f"{len(stored)} baseline runs; in {failed} of them something was slower, and not stored")
+    print(f"{len(stored)} baseline runs; in {failed} of them a test failed, so it was not stored")
     show(f"{given.runs} unchanged runs", unchanged)
     if slowed:
         show(f"{given.runs} runs, {ms:g} ms slower a token", slowed)
