@@ -60,6 +60,7 @@ def _leased(run: Any, state: Any, run_time: dict[str, Any]) -> Engine:
 def llm_client(request: pytest.FixtureRequest, llm_backend: Engine) -> LLMClient:
     """The instrumented client: every request that it sends until the test's end is measured."""
     from pytest_llmspeed.core.budgets import requests_needed
+    from pytest_llmspeed.edges.telemetry.cpu import CPUWatch
     from pytest_llmspeed.marks import state_of
     from pytest_llmspeed.measuring.client import LLMClient
     from pytest_llmspeed.measuring.recorder import Recorder
@@ -73,4 +74,5 @@ def llm_client(request: pytest.FixtureRequest, llm_backend: Engine) -> LLMClient
         run.pool.loop,
         state.recorder,
         lambda label: requests_needed(state.plan.budgets, label, LEAST_ROUNDS),
+        CPUWatch() if llm_backend.hardware.is_this_cpu else None,
     )

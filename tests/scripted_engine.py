@@ -32,7 +32,7 @@ class ScriptedEngine:
 
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "bf16")
     options: ClassVar[frozenset[str]] = frozenset(
-        {"ttft_ms", "tpot_ms", "tokens", "prompt_tokens", "fail_every", "streamed", "usage", "secret"}
+        {"ttft_ms", "tpot_ms", "tokens", "prompt_tokens", "fail_every", "streamed", "usage", "secret", "here"}
     )
     device: ClassVar[str | None] = "local"
     name: ClassVar[str] = "scripted"
@@ -51,7 +51,7 @@ class ScriptedEngine:
             options={key: value for key, value in spec.options.items() if key != "secret"},
             versions={"scripted": os.environ.get("SCRIPTED_VERSION", "1.0")},
         )
-        self.hardware = Hardware()
+        self.hardware = Hardware() if spec.options.get("here") else Hardware(remote="script")
 
     @classmethod
     def start(cls, spec: EngineSpec) -> Self:

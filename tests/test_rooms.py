@@ -34,6 +34,7 @@ FLOORS: list[dict[str, set[str]]] = [
         "edges.clock": set(),
         "edges.machine": set(),
         "edges.loop": set(),
+        "edges.telemetry.cpu": {"edges.clock"},
         "edges.store.folder": set(),
         "edges.wire.sse": set(),
         "edges.wire.stamps": {"edges.clock"},

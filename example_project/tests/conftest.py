@@ -10,5 +10,5 @@ import pytest
 
 @pytest.fixture(scope="session")
 def llm_backend_options() -> dict[str, Any]:
-    """Slow the embedded engine down, to see the gate at work: EXAMPLE_TOKEN_DELAY_MS=15 pytest."""
+    """Slow the embedded engine down, to see the gate at work: EXAMPLE_TOKEN_DELAY_MS=35 pytest."""
     return {"token_delay_ms": float(os.environ.get("EXAMPLE_TOKEN_DELAY_MS", "0"))}

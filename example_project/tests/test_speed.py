@@ -13,7 +13,7 @@ TICKET = Ticket(
 )
 
 
-@pytest.mark.llm_budget(ttft_ms=400, tpot_ms=60, throughput_tps=10)
+@pytest.mark.llm_budget(ttft_ms=400, tpot_ms=30, throughput_tps=10)
 def test_a_summary_is_quick(llm_client: LLMClient) -> None:
     """The application itself is repeated; each call that it makes is measured."""
 

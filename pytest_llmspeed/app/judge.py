@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -12,6 +12,7 @@ from pytest_llmspeed.core.baselines import Series, Session, Window
 from pytest_llmspeed.core.budgets import Budget, check
 from pytest_llmspeed.core.decision import compare
 from pytest_llmspeed.core.environment import what_changed
+from pytest_llmspeed.core.measurement import busy_strata
 from pytest_llmspeed.core.metrics import METRICS
 from pytest_llmspeed.core.record import TestRecord
 from pytest_llmspeed.core.verdicts import (
@@ -64,7 +65,7 @@ def judge(record: TestRecord, case: Case, policy: Policy) -> TestRecord:
         return replace(record, problems=missing)
     checks = tuple(check(budget, record.measurement) for budget in case.budgets)
     invalid = tuple(_invalid(record, case))
-    found = () if invalid else tuple(_comparisons(case))
+    found = () if invalid else (*_busy(record), *_comparisons(case, busy_strata(record.measurement)))
     verdict = Verdict.INVALID if invalid else gravest([each.verdict for each in found])
     judged = replace(record, budgets=checks, comparisons=found, verdict=verdict)
     missed = tuple(_missed(checks, case.budgets))
@@ -90,9 +91,18 @@ def _invalid(record: TestRecord, case: Case) -> Iterator[str]:
             yield advice.workload_changed(stratum, before, now)
 
 
-def _comparisons(case: Case) -> Iterator[Comparison]:
-    any_value = False
+def _busy(record: TestRecord) -> Iterator[Comparison]:
+    """One inconclusive comparison for each stratum that other programs disturbed too much."""
+    for stratum, (disturbed, total) in busy_strata(record.measurement).items():
+        reason = advice.machine_busy(disturbed, total)
+        yield Comparison(Verdict.INCONCLUSIVE, reason, metric=GATED[0], stratum=stratum)
+
+
+def _comparisons(case: Case, busy: Container[str]) -> Iterator[Comparison]:
+    any_value = bool(busy)
     for stratum, series in case.now.series.items():
+        if stratum in busy:
+            continue
         for metric in gated_metrics(case.budgets):
             if metric in series.values or case.window.values(stratum, metric):
                 any_value = True
@@ -155,7 +165,8 @@ def _with_consequences(
             problems += tuple(advice.slower(each, changed) for each in slow)
             hints.append(advice.accept('"why"'))
     elif worst is not None:
-        sentence = _advice(worst, case)
+        busy = busy_strata(record.measurement)
+        sentence = _advice(worst, case, is_busy=worst.stratum in busy)
         if _fails(worst.verdict, policy):
             problems += (f"{worst.verdict.value}: {sentence}",)
         elif sentence and not (problems and worst.verdict is Verdict.NO_BASELINE):
@@ -185,10 +196,10 @@ def _fails(verdict: Verdict, policy: Policy) -> bool:
     return consequence.fails or required or (consequence.fails_if_strict and policy.strict)
 
 
-def _advice(worst: Comparison, case: Case) -> str:
+def _advice(worst: Comparison, case: Case, *, is_busy: bool) -> str:
     makers: Mapping[Verdict, Any] = {
         Verdict.SUSPECT: lambda: advice.suspect(worst),
-        Verdict.INCONCLUSIVE: lambda: advice.inconclusive(worst),
+        Verdict.INCONCLUSIVE: lambda: (advice.busy if is_busy else advice.inconclusive)(worst),
         Verdict.FASTER: lambda: advice.faster(worst),
         Verdict.NO_BASELINE: lambda: advice.no_baseline(case.elsewhere),
         Verdict.INCOMPARABLE: lambda: advice.incomparable((worst.reason,)),

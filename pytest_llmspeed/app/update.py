@@ -29,8 +29,14 @@ def plan(run: RunRecord) -> Iterator[Write]:
 
 
 def may_be_stored(test: TestRecord) -> bool:
-    """True if the test passed in all phases with a verdict that may be stored, or was accepted."""
-    if test.outcome != "passed" or test.partial or test.verdict is None or test.problems:
+    """True if the test passed in all phases on a quiet machine, with a verdict that may be stored."""
+    if (
+        test.outcome != "passed"
+        or test.partial
+        or test.verdict is None
+        or test.problems
+        or test.was_disturbed
+    ):
         return False
     return test.accepted is not None or CONSEQUENCES[test.verdict].stored
 

@@ -82,6 +82,16 @@ def suspect(found: Comparison) -> str:
     return f"{name(found)} may be slower: {moved(found)}; run it again, or look at the change"
 
 
+def machine_busy(disturbed: int, total: int) -> str:
+    """Why nothing was decided on a busy machine."""
+    return f"machine busy: other programs used the processor during {disturbed} of {total} requests"
+
+
+def busy(found: Comparison) -> str:
+    """What to do about a busy machine."""
+    return f"{found.reason}; run it again when the machine is quiet (this run is not stored)"
+
+
 def inconclusive(found: Comparison) -> str:
     """What to do where the data decide nothing."""
     if found.visible is None:

@@ -106,7 +106,7 @@ def session_of_test(test: Mapping[str, Any], run: Mapping[str, Any]) -> Session:
 def _series(requests: Iterable[Mapping[str, Any]]) -> dict[str, Series]:
     strata: dict[str, list[Mapping[str, Any]]] = {}
     for request in requests:
-        if request["error"] is None:
+        if request["error"] is None and "disturbed" not in request["flags"]:
             strata.setdefault(request["stratum"], []).append(request)
     return {stratum: _one_series(members) for stratum, members in strata.items()}
 

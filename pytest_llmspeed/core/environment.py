@@ -31,6 +31,11 @@ class Hardware:
     remote: str | None = None
     gpus: str | None = None
 
+    @property
+    def is_this_cpu(self) -> bool:
+        """True if the engine runs on this machine's own processor."""
+        return self.remote is None and self.gpus is None
+
 
 def environment_name(runner_class: str | None, hardware: Hardware, machine: Machine) -> str:
     """Return the environment that keys a session, fit for a folder name.

@@ -13,6 +13,8 @@ from math import ceil, fsum
 from pytest_llmspeed.core.errors import TooFewSamplesError
 from pytest_llmspeed.core.metrics import METRICS, Sample
 
+LEAST_QUIET = 5
+"""So many undisturbed requests are enough to leave the disturbed ones out."""
 SUMMARY_METRICS = tuple(m.key for m in METRICS.values() if m.name != "error_rate")
 
 
@@ -74,6 +76,17 @@ class Measurement:
         """The labels seen, in order of first use."""
         return tuple(dict.fromkeys(s.label for s in self.samples if s.label is not None))
 
+    @property
+    def disturbed(self) -> int:
+        """How many requests other programs disturbed."""
+        return sum(not sample.quiet for sample in self.samples)
+
+    @property
+    def told_by(self) -> tuple[Sample, ...]:
+        """The requests that figures are made of: the quiet ones, all of them where these are too few."""
+        quiet = tuple(sample for sample in self.samples if sample.quiet)
+        return quiet if len(quiet) >= LEAST_QUIET else self.samples
+
     def labelled(self, label: str | None) -> Measurement:
         """Only the requests of one label; all of them for None."""
         if label is None:
@@ -84,8 +97,8 @@ class Measurement:
     def values(self, metric: str) -> list[float]:
         """The figures of a metric (`ttft_ms`), one a request; of `itl_ms`, all gaps pooled."""
         if metric == "itl_ms":
-            return [gap for s in self.samples if s.one_token_events for gap in s.itl_ms]
-        found = (sample.value(metric) for sample in self.samples)
+            return [gap for s in self.told_by if s.one_token_events for gap in s.itl_ms]
+        found = (sample.value(metric) for sample in self.told_by)
         return [value for value in found if value is not None]
 
     def median(self, metric: str) -> float | None:
@@ -97,6 +110,19 @@ class Measurement:
         """Statistics of a metric, None where no request gave it."""
         values = self.values(metric)
         return summarise(values) if values else None
+
+
+def busy_strata(measurement: Measurement) -> dict[str, tuple[int, int]]:
+    """Return the strata that other programs left too few quiet requests of: disturbed, and all."""
+    counts: dict[str, tuple[int, int]] = {}
+    for sample in measurement.samples:
+        disturbed, total = counts.get(sample.stratum, (0, 0))
+        counts[sample.stratum] = (disturbed + (sample.ok and not sample.quiet), total + sample.ok)
+    return {
+        stratum: (disturbed, total)
+        for stratum, (disturbed, total) in counts.items()
+        if disturbed and total - disturbed < LEAST_QUIET <= total
+    }
 
 
 def summarise(values: Sequence[float]) -> Summary:

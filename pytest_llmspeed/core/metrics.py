@@ -56,13 +56,18 @@ TOKENS_PER_EVENT_LIMIT = 1.05
 """ITL means a gap between tokens only where events carry about one token each."""
 
 
+BUSY_SHARE = 0.15
+"""From this share of all cores on, other programs disturb a request that runs on them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """What one request showed. Times in ms; None where undefined; latencies None if it failed.
 
     `stratum` names the samples that may be compared: one label, one prompt (or call of a repeated
     body). `itl_ms` holds the gaps between output events. `started_ms` counts from the test's
-    first request.
+    first request. `foreign_cpu` is the share (0 to 1) of the machine's cores that others used
+    meanwhile, None where that is unknown or does not matter.
     """
 
     label: str | None
@@ -84,6 +89,12 @@ class Sample:
     error: str | None
     flags: frozenset[str]
     started_ms: float
+    foreign_cpu: float | None = None
+
+    @property
+    def quiet(self) -> bool:
+        """True unless others used so much of the processor that the times say little."""
+        return self.foreign_cpu is None or self.foreign_cpu < BUSY_SHARE
 
     @property
     def ok(self) -> bool:
@@ -112,6 +123,7 @@ def sample_of(
     stratum: str = "",
     call: CallKind = "generate",
     origin_s: float | None = None,
+    foreign_cpu: float | None = None,
 ) -> Sample:
     """Return the figures of one exchange; `origin_s` is the monotonic zero of `started_ms`."""
     error = exchange.error or _silent_failure(exchange)
@@ -137,7 +149,8 @@ def sample_of(
         finish_reason=exchange.finish_reason,
         text=exchange.joined("text"),
         error=error,
-        flags=_flags(exchange, failed=error is not None),
+        flags=_flags(exchange, failed=error is not None, foreign_cpu=foreign_cpu),
+        foreign_cpu=foreign_cpu,
         started_ms=_ms(exchange.started_s - (origin_s if origin_s is not None else exchange.started_s)),
     )
 
@@ -219,12 +232,13 @@ def _silent_failure(exchange: Exchange) -> str | None:
     return None
 
 
-def _flags(exchange: Exchange, *, failed: bool) -> frozenset[str]:
+def _flags(exchange: Exchange, *, failed: bool, foreign_cpu: float | None) -> frozenset[str]:
     tokens, hidden = _visible_tokens(exchange)
     forced = exchange.request.forced_tokens
     several = len(exchange.events) > 1 and tokens is not None
     conditions = {
         "new_connection": exchange.new_connection,
+        "disturbed": foreign_cpu is not None and foreign_cpu >= BUSY_SHARE,
         "non_streaming": not exchange.streamed,
         "hidden_reasoning": hidden,
         "no_answer": not failed and not any(event.is_answer for event in exchange.events),

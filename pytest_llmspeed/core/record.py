@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pytest_llmspeed.core.measurement import SUMMARY_METRICS, Measurement
+from pytest_llmspeed.core.measurement import SUMMARY_METRICS, Measurement, busy_strata
 from pytest_llmspeed.core.metrics import Sample
 from pytest_llmspeed.core.verdicts import BudgetCheck, Comparison, Verdict
 
@@ -56,6 +56,11 @@ class TestRecord:
     advice: tuple[str, ...] = ()
     accepted: str | None = None
     partial: bool = False
+
+    @property
+    def was_disturbed(self) -> bool:
+        """True if other programs left too few quiet requests of some stratum to compare."""
+        return bool(busy_strata(self.measurement))
 
     @property
     def key(self) -> dict[str, Any]:

@@ -8,9 +8,11 @@ from typing import Any
 from pytest_llmspeed.core.errors import GenerationError, SettingsError
 from pytest_llmspeed.core.exchange import Endpoint, Exchange, Request
 from pytest_llmspeed.core.measurement import Answer, Measurement
-from pytest_llmspeed.core.metrics import CallKind
+from pytest_llmspeed.core.metrics import CallKind, Sample
+from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.engines.base import Engine
 from pytest_llmspeed.edges.loop import LoopThread
+from pytest_llmspeed.edges.telemetry.cpu import CPUWatch
 from pytest_llmspeed.measuring.recorder import Recorder
 from pytest_llmspeed.measuring.rounds import LEAST_ROUNDS, WARMUP, rounds
 
@@ -35,8 +37,10 @@ class LLMClient:
         loop: LoopThread,
         recorder: Recorder,
         rounds_needed: Callable[[str | None], int] = lambda _: LEAST_ROUNDS,
+        watch: CPUWatch | None = None,
     ) -> None:
         self._engine, self._loop, self._recorder = engine, loop, recorder
+        self._watch = watch
         self._rounds_needed = rounds_needed
         self._warm: set[tuple[object, ...]] = set()
 
@@ -74,7 +78,11 @@ class LLMClient:
             extra_body=extra_body or {},
         )
         self._warm_up(request, WARMUP if warmup is True else int(warmup), label)
-        return self._answer(self._send(request), "generate", label)
+        exchange, sample = self._send(request, "generate", label)
+        if sample.error is not None:
+            raise GenerationError(sample.error, sample)
+        parts = {name: exchange.joined(name) for name in ("reasoning", "refusal", "tool_call")}
+        return Answer(sample, **parts)
 
     def measure(
         self,
@@ -105,7 +113,7 @@ class LLMClient:
         )
         start, count = self._recorder.count, rounds or self._rounds_needed(label)
         for _ in self._rounds(count, warmup, body=False):
-            self._recorder.record(self._send(request), "measure", label)
+            self._send(request, "measure", label)
         return self._recorder.since(start)
 
     def rounds(self, count: int = LEAST_ROUNDS, warmup: int = WARMUP) -> Iterator[int]:
@@ -119,15 +127,14 @@ class LLMClient:
     def _rounds(self, count: int, warmup: int, *, body: bool) -> Iterator[int]:
         return rounds(self._recorder, count, warmup, body=body)
 
-    def _send(self, request: Request) -> Exchange:
-        return self._loop.run(self._engine.exchange(request))
-
-    def _answer(self, exchange: Exchange, call: CallKind, label: str | None) -> Answer:
-        sample = self._recorder.record(exchange, call, label)
-        if sample.error is not None:
-            raise GenerationError(sample.error, sample)
-        parts = {name: exchange.joined(name) for name in ("reasoning", "refusal", "tool_call")}
-        return Answer(sample, **parts)
+    def _send(self, request: Request, call: CallKind, label: str | None) -> tuple[Exchange, Sample]:
+        """Send one request and record it, with what others took of the processor meanwhile."""
+        before_s = clock.now_s()
+        if self._watch:
+            self._watch.look()
+        exchange = self._loop.run(self._engine.exchange(request))
+        share = self._watch.foreign_share(clock.now_s() - before_s) if self._watch else None
+        return exchange, self._recorder.record(exchange, call, label, share)
 
     def _warm_up(self, request: Request, count: int, label: str | None) -> None:
         """Send warm-up requests, once a shape; the first that fails is the last."""
@@ -137,7 +144,8 @@ class LLMClient:
         self._warm.add(shape)
         with self._recorder.warming():
             for _ in range(count):
-                if not self._recorder.record(self._send(request), "generate", label).ok:
+                _, sample = self._send(request, "generate", label)
+                if not sample.ok:
                     return
 
 

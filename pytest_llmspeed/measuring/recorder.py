@@ -49,6 +49,10 @@ class Recorder:
         """What was measured after the first `start` requests."""
         return Measurement(tuple(self._samples[start:]), self._warmup_requests)
 
+    def was_quiet_since(self, start: int) -> bool:
+        """True if none of the requests after the first `start` was disturbed."""
+        return all(sample.quiet for sample in self._samples[start:])
+
     @property
     def count(self) -> int:
         """How many requests were measured so far."""
@@ -73,13 +77,22 @@ class Recorder:
         finally:
             self._calls_in_body = before
 
-    def record(self, exchange: Exchange, call: CallKind, label: str | None) -> Sample:
+    def record(
+        self, exchange: Exchange, call: CallKind, label: str | None, foreign_cpu: float | None = None
+    ) -> Sample:
         """Keep one finished exchange; return its sample."""
         kind: CallKind = "rounds" if self.in_body and call == "generate" else call
         stratum = self._stratum(exchange.request, kind, label)
         if not self._warming and self._origin_s is None:
             self._origin_s = exchange.started_s
-        sample = sample_of(exchange, label=label, stratum=stratum, call=kind, origin_s=self._origin_s)
+        sample = sample_of(
+            exchange,
+            label=label,
+            stratum=stratum,
+            call=kind,
+            origin_s=self._origin_s,
+            foreign_cpu=foreign_cpu,
+        )
         if self._warming:
             self._warmup_requests += 1
         else:

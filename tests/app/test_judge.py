@@ -1,5 +1,7 @@
 """What follows of a record, its budgets and its baseline: the table "What fails a test"."""
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_llmspeed.app.judge import Policy, gated_metrics, judge
@@ -398,6 +400,15 @@ def test_more_comparisons_are_asked_of_the_gate_as_a_whole(record, samples, usua
     now = record(*samples(slow=1.22))
     verdicts = [judge(now, case(now, usual(), comparisons=m), DEFAULT).verdict for m in (1, 1000)]
     assert verdicts == [Verdict.SLOWER, Verdict.SUSPECT]
+
+
+def test_a_baseline_of_one_afternoon_leaves_more_open(record, samples, usual, case):
+    """Whether the window spans a day reaches the rule."""
+    now = record(*samples())
+    of_days = case(now, usual())
+    of_hours = replace(of_days, window=replace(of_days.window, spans_a_day=False))
+    wide, narrow = (judge(now, each, DEFAULT).comparisons[0].ci for each in (of_hours, of_days))
+    assert wide[0] < narrow[0] < narrow[1] < wide[1]
 
 
 def test_what_was_measured_is_kept_by_the_judgement(record, samples, usual, case):

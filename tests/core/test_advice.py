@@ -53,11 +53,11 @@ def test_a_missed_budget_says_by_how_much_and_how_sure():
 
 
 def test_a_missed_lower_limit_is_told_as_below():
-    """A rate misses its budget from the other side; a close call is called one."""
+    """A rate misses its budget from the other side."""
     check = BudgetCheck("throughput_tps", 25.0, 24.0, False, (20.0, 26.0), "chat")
     assert advice.budget_missed(check, "throughput_tps") == (
         "throughput_tps of 'chat' is 24 tokens/s, below its budget of 25 tokens/s "
-        "(95 % interval 20 tokens/s to 26 tokens/s, a close call)"
+        "(95 % interval 20 tokens/s to 26 tokens/s)"
     )
 
 
@@ -177,5 +177,5 @@ def test_a_close_call_is_told_with_its_interval():
     """A kept budget whose interval holds the limit."""
     check = BudgetCheck("ttft_ms", 300.0, 290.0, True, (280.0, 310.0))
     assert advice.close_call(check, "ttft_ms") == (
-        "ttft_ms is a close call: 290 ms of 300 ms (95 % interval 280 ms to 310 ms, a close call)"
+        "ttft_ms is a close call: 290 ms of 300 ms (95 % interval 280 ms to 310 ms)"
     )

@@ -1,0 +1,1 @@
+"""What else happened on the machine while a request was measured."""
