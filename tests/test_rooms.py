@@ -20,7 +20,7 @@ FLOORS: list[dict[str, set[str]]] = [
         "core.metrics": {"core.exchange"},
         "core.measurement": {"core.errors", "core.metrics"},
         "core.stats": set(),
-        "core.verdicts": set(),
+        "core.verdicts": {"core.metrics"},
         "core.budgets": {"core.errors", "core.measurement", "core.metrics", "core.stats", "core.verdicts"},
         "core.decision": {"core.stats", "core.verdicts"},
         "core.pairs": {"core.decision", "core.stats", "core.verdicts"},

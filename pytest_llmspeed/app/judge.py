@@ -13,7 +13,7 @@ from pytest_llmspeed.core.budgets import Budget, check
 from pytest_llmspeed.core.decision import compare
 from pytest_llmspeed.core.environment import what_changed
 from pytest_llmspeed.core.measurement import busy_strata
-from pytest_llmspeed.core.metrics import METRICS
+from pytest_llmspeed.core.metrics import metric_of
 from pytest_llmspeed.core.record import TestRecord
 from pytest_llmspeed.core.verdicts import (
     CONSEQUENCES,
@@ -21,6 +21,7 @@ from pytest_llmspeed.core.verdicts import (
     Comparison,
     Verdict,
     gravest,
+    severity,
     worst_of_each_metric,
 )
 
@@ -123,7 +124,7 @@ def _compare(case: Case, stratum: str, metric: str) -> Comparison:
     return compare(
         case.window.values(stratum, metric),
         series.values.get(metric, ()),
-        larger_is_worse=_larger_is_worse(metric),
+        larger_is_worse=metric_of(metric).better == "lower",
         comparisons=case.comparisons,
         spans_a_day=case.window.spans_a_day,
     )
@@ -132,10 +133,6 @@ def _compare(case: Case, stratum: str, metric: str) -> Comparison:
 def _median(series: Series, metric: str) -> float | None:
     values = series.values.get(metric)
     return median(values) if values else None
-
-
-def _larger_is_worse(metric: str) -> bool:
-    return next(m.better == "lower" for m in METRICS.values() if m.key == metric)
 
 
 def _apart(one: float, other: float) -> float:
@@ -181,13 +178,7 @@ def _with_consequences(
 def _worst(record: TestRecord) -> Comparison | None:
     """The comparison that speaks for the test: the gravest, of these the largest change for the worse."""
     fitting = [found for found in record.comparisons if found.verdict is record.verdict]
-    return max(fitting, key=_badness, default=None)
-
-
-def _badness(found: Comparison) -> float:
-    if found.delta is None:
-        return 0.0
-    return found.delta if _larger_is_worse(found.metric) else 1 / found.delta
+    return max(fitting, key=severity, default=None)
 
 
 def _fails(verdict: Verdict, policy: Policy) -> bool:

@@ -135,7 +135,8 @@ def spec_for(
     if registry.takes(name, "url"):
         options |= _url(settings, options)
     model, precision = settings.origin("model", mark), settings.origin("precision", mark)
-    model_name = options.pop("model", None) if model is None else _located(model)
+    at_run_time = options.pop("model", None)
+    model_name = at_run_time if model is None else _located(model)
     return EngineSpec.of(name, model_name, None if precision is None else precision.value, options)
 
 

@@ -17,7 +17,7 @@ def percent(ratio: float) -> str:
 
 def quantity(value: float, metric: str) -> str:
     """A value of a metric with its unit, to three figures: 312.4 of `ttft_ms` → "312 ms"."""
-    figures = f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    figures = f"{value:.3g}" if abs(value) < 999.5 else f"{value:,.0f}"
     for unit, shown in (("_ms", " ms"), ("_tps", " tokens/s")):
         if metric.endswith(unit):
             return figures + shown

@@ -93,7 +93,7 @@ def session_of_test(test: Mapping[str, Any], run: Mapping[str, Any]) -> Session:
         identity=test["identity"],
         environment=test["environment"],
         key=test["key"],
-        started=run["started"],
+        started=datetime.fromisoformat(run["started"]).isoformat(),
         run_id=run["id"],
         job=run["job"],
         facts=facts,
@@ -126,7 +126,7 @@ def _column(members: Sequence[Mapping[str, Any]], metric: str) -> Iterator[float
     for request in members:
         value = _middle_gap(request) if metric == "itl_ms" else request[metric]
         if value is not None:
-            yield value
+            yield float(value)
 
 
 def _middle_gap(request: Mapping[str, Any]) -> float | None:

@@ -29,7 +29,7 @@ class Budget:
     @property
     def name(self) -> str:
         """The name as a mark spells it, as in `ttft_p95_ms`."""
-        middle = "" if self.statistic == "median" else f"_{self.statistic}"
+        middle = "" if self.statistic in ("median", "share") else f"_{self.statistic}"
         unit = f"_{self.metric.unit}" if self.metric.unit else ""
         return f"{self.metric.name}{middle}{unit}"
 

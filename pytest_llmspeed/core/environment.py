@@ -59,7 +59,11 @@ def what_changed(before: Mapping[str, object], now: Mapping[str, object]) -> lis
     """Return "name: old → new" of every recorded fact that differs, in order of name."""
     names = sorted(before.keys() | now.keys())
     return [
-        f"{name}: {before.get(name, 'none')} → {now.get(name, 'none')}"
+        f"{name}: {_shown(before.get(name))} → {_shown(now.get(name))}"
         for name in names
         if before.get(name) != now.get(name)
     ]
+
+
+def _shown(fact: object) -> str:
+    return "none" if fact is None else str(fact)

@@ -6,6 +6,7 @@ needs: p90 wants 10, p95 20, p99 100.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, fsum
@@ -83,9 +84,12 @@ class Measurement:
 
     @property
     def told_by(self) -> tuple[Sample, ...]:
-        """The requests that figures are made of: the quiet ones, all of them where these are too few."""
-        quiet = tuple(sample for sample in self.samples if sample.quiet)
-        return quiet if len(quiet) >= LEAST_QUIET else self.samples
+        """The requests that figures are made of.
+
+        In a stratum with enough quiet requests its disturbed ones are left out, else all count.
+        """
+        quiet = Counter(sample.stratum for sample in self.samples if sample.ok and sample.quiet)
+        return tuple(s for s in self.samples if s.quiet or quiet[s.stratum] < LEAST_QUIET)
 
     def labelled(self, label: str | None) -> Measurement:
         """Only the requests of one label; all of them for None."""
@@ -114,14 +118,13 @@ class Measurement:
 
 def busy_strata(measurement: Measurement) -> dict[str, tuple[int, int]]:
     """Return the strata that other programs left too few quiet requests of: disturbed, and all."""
-    counts: dict[str, tuple[int, int]] = {}
-    for sample in measurement.samples:
-        disturbed, total = counts.get(sample.stratum, (0, 0))
-        counts[sample.stratum] = (disturbed + (sample.ok and not sample.quiet), total + sample.ok)
+    succeeded = [sample for sample in measurement.samples if sample.ok]
+    total = Counter(sample.stratum for sample in succeeded)
+    disturbed = Counter(sample.stratum for sample in succeeded if not sample.quiet)
     return {
-        stratum: (disturbed, total)
-        for stratum, (disturbed, total) in counts.items()
-        if disturbed and total - disturbed < LEAST_QUIET <= total
+        stratum: (count, total[stratum])
+        for stratum, count in disturbed.items()
+        if total[stratum] - count < LEAST_QUIET
     }
 
 

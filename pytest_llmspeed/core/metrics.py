@@ -52,6 +52,12 @@ METRICS: dict[str, Metric] = {
     )
 }
 
+
+def metric_of(key: str) -> Metric:
+    """Return the metric of a key such as `ttft_ms`."""
+    return next(metric for metric in METRICS.values() if metric.key == key)
+
+
 TOKENS_PER_EVENT_LIMIT = 1.05
 """ITL means a gap between tokens only where events carry about one token each."""
 

@@ -7,7 +7,7 @@ bool, None, list and dict comes out, so that it crosses a process boundary and J
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from pytest_llmspeed.core.measurement import SUMMARY_METRICS, Measurement, busy_strata
@@ -132,11 +132,8 @@ test_to_builtins.__test__ = False  # type: ignore[attr-defined]
 
 
 def _backend_to_builtins(backend: Backend) -> dict[str, Any]:
-    return {
-        **asdict(backend),
-        "options": _plain(backend.options),
-        "versions": dict(backend.versions),
-    }
+    shown = {field.name: getattr(backend, field.name) for field in fields(Backend)}
+    return {**shown, "options": _plain(backend.options), "versions": dict(backend.versions)}
 
 
 def _plain(value: Any) -> Any:

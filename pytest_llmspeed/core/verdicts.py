@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pytest_llmspeed.core.metrics import metric_of
+
 
 class Verdict(StrEnum):
     """What a comparison, or a whole test, was found to be. From the gravest to the mildest."""
@@ -92,18 +94,23 @@ class BudgetCheck:
 
     @property
     def close_call(self) -> bool:
-        """True if the interval of the statistic contains the limit."""
-        if self.ci is None or self.observed is None:
+        """True if the interval of the statistic contains the limit (unless that is a plain zero)."""
+        if self.ci is None or self.observed is None or self.limit == 0:
             return False
         low, high = self.ci
         return (low is None or low <= self.limit) and (high is None or high >= self.limit)
 
 
+def severity(found: Comparison) -> tuple[int, float]:
+    """Return what comparisons are ordered by, the worst largest: gravity, then change for the worse."""
+    order = list(Verdict)
+    gravity = len(order) - order.index(found.verdict)
+    if found.delta is None:
+        return gravity, 0.0
+    return gravity, found.delta if metric_of(found.metric).better == "lower" else 1 / found.delta
+
+
 def worst_of_each_metric(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Return the comparison that speaks for each metric: the gravest of its strata."""
-    order, worst = list(Verdict), dict[str, Comparison]()
-    for found in comparisons:
-        shown = worst.setdefault(found.metric, found)
-        if order.index(found.verdict) < order.index(shown.verdict):
-            worst[found.metric] = found
-    return list(worst.values())
+    """Return the comparison that speaks for each metric: the worst of its strata."""
+    metrics = dict.fromkeys(found.metric for found in comparisons)
+    return [max((f for f in comparisons if f.metric == metric), key=severity) for metric in metrics]

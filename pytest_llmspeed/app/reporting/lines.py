@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pytest_llmspeed.core.advice import name, percent, quantity
-from pytest_llmspeed.core.metrics import METRICS
+from pytest_llmspeed.core.metrics import METRICS, metric_of
 from pytest_llmspeed.core.record import TestRecord
 from pytest_llmspeed.core.verdicts import BudgetCheck, Comparison, Verdict, worst_of_each_metric
 
@@ -104,7 +104,7 @@ def _rows(record: TestRecord, verbose: bool) -> Iterator[Row]:
 
 def _budget_row(record: TestRecord, check: BudgetCheck) -> Row:
     unit_of = _metric_key(check.name)
-    sign = "≥" if _higher_is_better(unit_of) else "≤"
+    sign = "≥" if metric_of(unit_of).better == "higher" else "≤"
     label = f" of {check.label!r}" if check.label else ""
     metric = f"{check.name}{label} {sign} {quantity(check.limit, unit_of)}"
     now = DASH if check.observed is None else quantity(check.observed, unit_of)
@@ -114,10 +114,6 @@ def _budget_row(record: TestRecord, check: BudgetCheck) -> Row:
 
 def _metric_key(budget_name: str) -> str:
     return next(m.key for m in METRICS.values() if budget_name.startswith(m.name))
-
-
-def _higher_is_better(metric: str) -> bool:
-    return any(m.key == metric and m.better == "higher" for m in METRICS.values())
 
 
 def _comparison_row(record: TestRecord, found: Comparison) -> Row:

@@ -56,6 +56,10 @@ class BaseURL:
         return f"{self.scheme}://{self.netloc}{self.path}"
 
 
+def _broke(error: OSError) -> str:
+    return f"the connection broke: {error.strerror or error}"
+
+
 class HTTPClient:
     """Keep-alive connections to one server, for one event loop."""
 
@@ -86,6 +90,9 @@ class HTTPClient:
         try:
             await connection.send("\r\n".join(head).encode("latin-1") + body)
             await response.read_headers()
+        except OSError as error:
+            response.abandon()
+            raise TransportError(_broke(error)) from error
         except BaseException:
             response.abandon()
             raise
@@ -125,21 +132,27 @@ class Response:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take in a header: called by the parser, as are the next three."""
-        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        if not self._complete:
+            self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """Note the status."""
+        """Note the status; of a second response that nobody asked for, that the connection is spoilt."""
+        if self._complete:
+            self._reusable = False
+            return
         self.status = self._parser.get_status_code()
         self._headers_complete = self.status >= 200
 
     def on_body(self, part: bytes) -> None:
         """Take in a piece of the body."""
-        self._parts.append(part)
+        if not self._complete:
+            self._parts.append(part)
 
     def on_message_complete(self) -> None:
         """Note the end of the response, unless it is an interim one."""
-        self._complete = self.status >= 200
-        self._reusable = self._parser.should_keep_alive()  # true only while the parser is here
+        if not self._complete and self.status >= 200:
+            self._complete = True
+            self._reusable = self._parser.should_keep_alive()  # true only while the parser is here
 
     async def read_headers(self) -> None:
         """Read until the headers of the final (not a 1xx) response are there."""
@@ -179,7 +192,7 @@ class Response:
         try:
             chunk, self._stamp_s = await self._connection.read()
         except OSError as error:
-            raise TransportError(f"the connection broke: {error.strerror or error}") from error
+            raise TransportError(_broke(error)) from error
         if not chunk:
             self._end_of_stream()
             return

@@ -74,6 +74,12 @@ class AnswerReader:
         if not isinstance(chunk, dict) or chunk.get("error") or chunk.get("object") == "error":
             self.error = error_text(content)
             return
+        try:
+            self._take(chunk, stamp_s, part)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            self.error = f"the server sent JSON of an unknown shape: {_quote(content)}"
+
+    def _take(self, chunk: Mapping[str, Any], stamp_s: float, part: str) -> None:
         usage = _usage(chunk.get("usage"))
         self.usage = usage or self.usage
         output = [self._choice(choice, part) for choice in chunk.get("choices") or ()]
@@ -82,7 +88,7 @@ class AnswerReader:
 
     def _choice(self, choice: Mapping[str, Any], part: str) -> tuple[int, dict[str, str]]:
         """A choice's index and its non-empty output; its finish reason is noted."""
-        index = choice.get("index") or 0
+        index = int(choice.get("index") or 0)
         reason = choice.get("finish_reason")
         self._finish[index] = reason or self._finish.get(index)
         if reason == "error":
@@ -146,12 +152,22 @@ def _usage(usage: Any) -> Usage | None:
         return None
     prompt_details = usage.get("prompt_tokens_details") or {}
     output_details = usage.get("completion_tokens_details") or {}
-    return Usage(
-        prompt_tokens=usage.get("prompt_tokens"),
-        output_tokens=usage.get("completion_tokens"),
-        cached_tokens=prompt_details.get("cached_tokens"),
-        reasoning_tokens=output_details.get("reasoning_tokens"),
+    found = Usage(
+        prompt_tokens=_count(usage.get("prompt_tokens")),
+        output_tokens=_count(usage.get("completion_tokens")),
+        cached_tokens=_count(prompt_details.get("cached_tokens")),
+        reasoning_tokens=_count(output_details.get("reasoning_tokens")),
     )
+    return None if found == Usage() else found
+
+
+def _count(value: Any) -> int | None:
+    """A token count, None where there is none."""
+    if value is None:
+        return None
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is no token count")
+    return value
 
 
 def _streamed_tokens(usage: Usage | None, reasoned: bool) -> int | None:
@@ -171,7 +187,7 @@ def error_text(body: bytes) -> str:
         shown = shown.get("error") or shown.get("message") or shown.get("detail") or shown
     if isinstance(shown, dict):
         shown = shown.get("message") or shown
-    return shown if isinstance(shown, str) else json.dumps(shown)[:_QUOTED]
+    return shown if isinstance(shown, str) and shown.strip() else json.dumps(shown)[:_QUOTED]
 
 
 def _quote(content: bytes) -> str:

@@ -24,14 +24,15 @@ class EventParser:
         self._rest_stamp = 0.0
         self._skip_lf = False
         self._at_start = True
+        self._seen = False
         self._data: list[bytes] = []
         self._event = ""
         self._stamp = 0.0
 
     @property
     def started(self) -> bool:
-        """True once a line or a part of one has been read."""
-        return bool(self._rest) or bool(self._data) or not self._at_start
+        """True once a line that is not empty, or a part of one, has been read."""
+        return bool(self._rest) or self._seen
 
     def feed(self, chunk: bytes, stamp_s: float) -> list[ServerSentEvent]:
         """Return the events that `chunk`, which arrived at `stamp_s`, completes."""
@@ -73,6 +74,7 @@ class EventParser:
     def _line(self, line: bytes, stamp_s: float) -> ServerSentEvent | None:
         if not line:
             return self._dispatch()
+        self._seen = True
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if field == b"data":

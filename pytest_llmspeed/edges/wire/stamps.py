@@ -13,7 +13,8 @@ import socket
 import ssl
 import struct
 import sys
-from typing import Protocol
+from collections import deque
+from typing import Protocol, cast
 
 from pytest_llmspeed.edges import clock
 
@@ -50,31 +51,66 @@ async def connect(host: str, port: int, tls: ssl.SSLContext | None) -> StampedSo
     """Open a connection; raises OSError (of TLS: ssl.SSLError) where that fails."""
     if tls is None and KERNEL_STAMPS:
         return await _KernelStamped.connect(host, port)
-    reader, writer = await asyncio.open_connection(host, port, ssl=tls, server_hostname=host if tls else None)
-    return _ReadStamped(reader, writer)
+    return await _ReadStamped.connect(host, port, tls)
 
 
-class _ReadStamped:
-    """Stamps at the read, over asyncio's streams."""
+class _ReadStamped(asyncio.Protocol):
+    """Stamps the bytes as the event loop hands them over."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-        if connection := writer.get_extra_info("socket"):
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self) -> None:
+        self._arrived: deque[tuple[bytes, float]] = deque()
+        self._more: asyncio.Future[None] | None = None
+        self._ended = False
+        self._failure: Exception | None = None
+
+    @classmethod
+    async def connect(cls, host: str, port: int, tls: ssl.SSLContext | None) -> _ReadStamped:
+        loop = asyncio.get_running_loop()
+        name = host if tls else None
+        _, found = await loop.create_connection(cls, host, port, ssl=tls, server_hostname=name)
+        return found
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        connection = transport.get_extra_info("socket")
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def data_received(self, data: bytes) -> None:
+        self._arrived.append((data, clock.now_s()))
+        self._wake()
+
+    def eof_received(self) -> None:
+        self._ended = True
+        self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ended, self._failure = True, exc
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._more is not None:
+            _set(self._more)
 
     async def send(self, content: bytes) -> None:
-        self._writer.write(content)
-        await self._writer.drain()
+        if self._ended:
+            raise self._failure or ConnectionResetError("closed by the server")
+        self._transport.write(content)
 
     async def read(self) -> tuple[bytes, float]:
-        chunk = await self._reader.read(READ_SIZE)
-        return chunk, clock.now_s()
+        while not self._arrived:
+            if self._failure is not None:
+                raise self._failure
+            if self._ended:
+                return b"", clock.now_s()
+            self._more = asyncio.get_running_loop().create_future()
+            await self._more
+        return self._arrived.popleft()
 
     def is_stale(self) -> bool:
-        return self._reader.at_eof() or self._writer.is_closing()
+        return self._ended or bool(self._arrived)
 
     def close(self) -> None:
-        self._writer.close()
+        self._transport.close()
 
 
 class _KernelStamped:
