@@ -35,13 +35,14 @@ def llm_backend(request: pytest.FixtureRequest, llm_backend_options: dict[str, A
     from pytest_llmspeed.state import run_of
 
     run, state = run_of(request.config), state_of(request.node)
-    if state.plan.problems:
-        pytest.fail("\n".join(state.plan.problems), pytrace=False)
-    try:
-        state.engine = _leased(run, state, llm_backend_options)
-    except LLMSpeedError as error:
-        pytest.fail(str(error), pytrace=False)
-    return state.engine
+    problems = list(state.plan.problems)
+    if not problems:
+        try:
+            state.engine = _leased(run, state, llm_backend_options)
+            return state.engine
+        except LLMSpeedError as error:
+            problems.append(str(error))
+    pytest.fail("\n".join(problems), pytrace=False)  # outside of the except: the message stands alone
 
 
 def _leased(run: Any, state: Any, run_time: dict[str, Any]) -> Engine:

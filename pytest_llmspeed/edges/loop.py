@@ -61,3 +61,4 @@ async def _cancel_others() -> None:
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()
     await _others_done()
+    await asyncio.sleep(0)  # connections that were just closed let go of their sockets

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import trustme
-from servers import Play, ReplayServer, tokens, transformers_serve
+from servers import Play, ReplayServer, chunk, tokens, transformers_serve
 from support import shows
+
+from pytest_llmspeed.edges.engines import _openai
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,12 +122,13 @@ UNREACHABLE = {
 @pytest.mark.parametrize("server", UNREACHABLE, ids=lambda server: server.__name__)
 def test_a_server_that_is_not_there(remote: Project, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """One clear message in the set-up, no traceback of ours."""
-    monkeypatch.setattr("pytest_llmspeed.edges.engines._openai.PROBE_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(_openai, "PROBE_TIMEOUT_S", 0.3)
     for url in server():
         result = remote.run(*URL_RUN, f"--llmspeed-url={url}")
     result.assert_outcomes(errors=1)
     shows(result, UNREACHABLE[server])
     assert "pytest_llmspeed/" not in result.stdout.str()
+    assert "exception" not in result.stdout.str()
 
 
 def test_a_server_that_answers_500(remote: Project) -> None:
@@ -155,7 +158,6 @@ def test_no_address_at_all(remote: Project) -> None:
 def test_a_local_tokenizer_counts_where_the_server_does_not(remote: Project, tiny_model: Path) -> None:
     """With tokenizer=, token figures exist without usage, and say where they come from."""
     bare = [piece for piece in tokens(8, 5, 5) if b"usage" not in piece[1]]
-    from servers import chunk
 
     with ReplayServer(lambda _: Play([*bare, (45, chunk(finish="stop"))])) as server:
         remote.write(

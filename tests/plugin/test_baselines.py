@@ -216,7 +216,7 @@ def test_a_write_that_fails_is_told_and_leaves_no_half_file(
         file.write('{"schema": ')  # type: ignore[attr-defined]
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pytest_llmspeed.edges.store.folder.json.dump", full_disk)
+    monkeypatch.setattr(json, "dump", full_disk)
     result = chat.run("--llmspeed-update-baseline")
     assert result.ret == 1
     shows(result, "the baseline store cannot be written", "No space left on device")

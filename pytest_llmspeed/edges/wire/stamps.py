@@ -110,7 +110,7 @@ class _ReadStamped(asyncio.Protocol):
         return self._ended or bool(self._arrived)
 
     def close(self) -> None:
-        self._transport.close()
+        self._transport.abort()  # at once: under TLS a polite end would want an answer first
 
 
 class _KernelStamped:

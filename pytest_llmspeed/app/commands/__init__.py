@@ -1,0 +1,1 @@
+"""The commands of `llmspeed`: files in, a result out; the command line prints it."""
