@@ -20,12 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import exp, log, sqrt
-
-import numpy as np
+from statistics import fmean, variance
 
 from pytest_llmspeed.core.stats import (
-    Array,
     autocorrelation_products,
     binomial_tail,
     mann_whitney,
@@ -147,8 +146,8 @@ class _Case:
 
     def __init__(
         self,
-        sessions: list[Array],
-        new: Array,
+        sessions: list[list[float]],
+        new: list[float],
         *,
         sign: float,
         comparisons: int,
@@ -157,26 +156,25 @@ class _Case:
     ) -> None:
         self.sessions, self.new, self.sign = sessions, new, sign
         self.comparisons = comparisons
-        self.pooled = np.concatenate(sessions)
-        self.ordered = [np.sort(values) for values in sessions]
+        self.pooled = sorted(chain.from_iterable(sessions))
+        self.ordered = [sorted(values) for values in sessions]
         inflation = inflation_of(sessions)
         self.low = self._shift(low, inflation, spans_a_day)
         self.mid = self._shift(MID, inflation, spans_a_day)
-        self.median_shift = float(np.median(new)) - float(np.mean([np.median(x) for x in sessions]))
-        self.p_greater = mann_whitney(self.new.tolist(), self.pooled.tolist()).p
+        self.p_greater = mann_whitney(new, self.pooled).p
 
     def _shift(self, location: Location, inflation: float, spans_a_day: bool) -> Shift:
-        ordered_new, k = np.sort(self.new), len(self.ordered)
+        ordered_new, k = sorted(self.new), len(self.ordered)
         places = [quantile_median_unbiased(x, location.quantile) for x in self.ordered]
-        n = float(np.mean([len(x) for x in self.ordered]))
+        n = fmean(len(x) for x in self.ordered)
         v = woodruff(self.ordered, location.quantile, inflation, n)
         v_new = woodruff(self.ordered, location.quantile, inflation, len(self.new))
         prior, weight = location.prior_sd**2 + v, location.prior_weight
-        spread = float(np.var(places, ddof=1)) if k > 1 else 0.0
+        spread = variance(places) if k > 1 else 0.0
         nu = weight + k - 1
         t2 = max((weight * prior + (k - 1) * spread) / nu, v if spans_a_day else prior)
         extra = max(0.0, v_new - v)
-        base = float(np.mean(places))
+        base = fmean(places)
         d = quantile_median_unbiased(ordered_new, location.quantile) - base
         return Shift(location, base, d, sqrt(t2 * (1 + 1 / k) + extra), t2, extra, nu)
 
@@ -201,7 +199,7 @@ class _Case:
         )
 
     def _verdict(self) -> tuple[Verdict, Shift, str]:
-        flagged = self.p_greater <= FLAG_P and self.median_shift >= LEAST_SHIFT
+        flagged = self.p_greater <= FLAG_P and self.mid.d >= LEAST_SHIFT
         if flagged:
             for shift in (self.low, self.mid):
                 if shift.d >= LEAST_SHIFT and self._significant(shift, shift.p_slower):
@@ -221,13 +219,10 @@ class _Case:
 
     def _faster(self) -> Shift | None:
         """The mirror of slower: the location that shows a speed-up, if one does."""
-        if self.median_shift > -LEAST_SHIFT or self._p_less() > FLAG_P:
+        if self.mid.d > -LEAST_SHIFT or mann_whitney(self.pooled, self.new).p > FLAG_P:
             return None
         shifts = (self.low, self.mid)
         return next((s for s in shifts if s.d <= -LEAST_SHIFT and self._significant(s, s.p_faster)), None)
-
-    def _p_less(self) -> float:
-        return mann_whitney(self.pooled.tolist(), self.new.tolist()).p
 
     def _significant(self, shift: Shift, p: float) -> bool:
         return p <= shift.location.alpha and 2 * self.comparisons * p <= FAMILY_P
@@ -248,8 +243,8 @@ class _Case:
 
     def _slow_requests(self) -> int:
         """New samples beyond 1.10 times the pooled baseline's 95 % quantile."""
-        edge = quantile_median_unbiased(np.sort(self.pooled), TAIL_QUANTILE) + log(TAIL_FACTOR)
-        return int(np.sum(self.new > edge))
+        edge = quantile_median_unbiased(self.pooled, TAIL_QUANTILE) + log(TAIL_FACTOR)
+        return sum(x > edge for x in self.new)
 
     def _more_sessions(self, slowdown: float) -> int | None:
         """How many further sessions like these would show a slowdown; None if the window is too short."""
@@ -263,7 +258,7 @@ class _Case:
         return None
 
 
-def woodruff(ordered: Sequence[Array], q: float, inflation: float, n: float) -> float:
+def woodruff(ordered: Sequence[Sequence[float]], q: float, inflation: float, n: float) -> float:
     """Return the variance of the q quantile of n such values, averaged over sorted sessions (Woodruff).
 
     It is the squared half-distance of two quantiles, one standard error of a share below and above q.
@@ -273,34 +268,33 @@ def woodruff(ordered: Sequence[Array], q: float, inflation: float, n: float) -> 
         quantile_median_unbiased(x, min(q + h, 1.0)) - quantile_median_unbiased(x, max(q - h, 0.0))
         for x in ordered
     ]
-    return float(np.mean(np.square(spacings))) / 4
+    return fmean(spacing * spacing for spacing in spacings) / 4
 
 
 def spread_of_sessions(baseline: Sequence[Sequence[float]]) -> tuple[float, float]:
     """Return s2 and v at the low location: the variance between sessions, and what sampling makes of it."""
     logs = [to_logs(values, 1.0) for values in baseline]
-    ordered = [np.sort(x) for x in logs]
+    ordered = [sorted(x) for x in logs]
     places = [quantile_median_unbiased(x, LOW.quantile) for x in ordered]
-    n = float(np.mean([len(x) for x in ordered]))
-    return float(np.var(places, ddof=1)), woodruff(ordered, LOW.quantile, inflation_of(logs), n)
+    n = fmean(len(x) for x in ordered)
+    return variance(places), woodruff(ordered, LOW.quantile, inflation_of(logs), n)
 
 
-def inflation_of(sessions: Sequence[Array]) -> float:
+def inflation_of(sessions: Sequence[Sequence[float]]) -> float:
     """Return I = (1 + r)/(1 - r), r pooled over the sessions and drawn to a prior of 0.3 worth 20 pairs."""
     products = [autocorrelation_products(values) for values in sessions]
     squares = sum(square for _, square in products)
     r = sum(product for product, _ in products) / squares if squares else 0.0
-    n = float(np.mean([len(values) for values in sessions]))
+    n = fmean(len(values) for values in sessions)
     pairs = sum(len(values) - 1 for values in sessions)
     r = (pairs * (r + (1 + 4 * r) / n) + 20 * 0.3) / (pairs + 20)
     r = min(max(r, 0.0), 0.8)
     return (1 + r) / (1 - r)
 
 
-def to_logs(values: Sequence[float], sign: float) -> Array:
+def to_logs(values: Sequence[float], sign: float) -> list[float]:
     """Return the logs of some values, signed so that larger is worse."""
-    floored: Array = np.maximum(np.asarray(values, float), VALUE_FLOOR)
-    return np.log(floored) * sign
+    return [sign * log(max(value, VALUE_FLOOR)) for value in values]
 
 
 def _percent(shift: float) -> str:

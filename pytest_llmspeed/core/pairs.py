@@ -12,9 +12,9 @@ where v is the sampling variance of a block's median (Woodruff, at the 50 % quan
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from math import exp, log, sqrt
-
-import numpy as np
+from statistics import fmean, median, variance
 
 from pytest_llmspeed.core.decision import (
     DEFAULT_PRIOR,
@@ -42,21 +42,13 @@ def compare_pairs(
     kept = [block for block in blocks if len(block) >= LEAST_REQUESTS]
     if len(kept) < 2:
         return Comparison(Verdict.INCONCLUSIVE, "fewer than two blocks of five pairs", sessions=len(kept))
-    shifts = [sign * np.array([log(new / old) for old, new in block]) for block in kept]
-    places = [float(np.median(x)) for x in shifts]
-    count, d = len(places), float(np.mean(places))
-    n = float(np.mean([len(x) for x in shifts]))
-    v = woodruff([np.sort(x) for x in shifts], 0.5, inflation_of(shifts), n)
-    weight, nu = DEFAULT_PRIOR.weight, DEFAULT_PRIOR.weight + count - 1
-    spread = float(np.var(places, ddof=1))
-    t2 = max((weight * (DEFAULT_PRIOR.sd**2 + v) + (count - 1) * spread) / nu, v)
-    se = sqrt(t2 / count)
-    p_pairs = signed_rank(np.concatenate(shifts))
-    half = t_quantile(0.975, nu) * se
-    alpha = min(ALPHA, FAMILY_P / comparisons)
+    shifts = [[sign * log(new / old) for old, new in block] for block in kept]
+    d, se, nu = _location(shifts)
+    half, alpha = t_quantile(0.975, nu) * se, min(ALPHA, FAMILY_P / comparisons)
+    p_pairs, p = signed_rank([*chain.from_iterable(shifts)]), _p_larger(d, se, nu)
+    faster = d <= -LEAST_SHIFT and _p_larger(-d, se, nu) <= alpha and _all_fell(shifts)
+    verdict, reason = _verdict(d, half, p_pairs, p <= alpha, faster)
     ends = sorted((exp(sign * (d - half)), exp(sign * (d + half))))
-    p = t_tail(d / se, nu) if se else float(d <= 0)
-    verdict, reason = _verdict(d, half, p_pairs, p <= alpha, _faster(shifts, d, se, nu, alpha))
     return Comparison(
         verdict=verdict,
         reason=reason,
@@ -65,8 +57,27 @@ def compare_pairs(
         p_samples=p_pairs,
         p_session=p,
         visible=max(exp(t_quantile(1 - alpha, nu) * se), exp(LEAST_SHIFT)),
-        sessions=count,
+        sessions=len(kept),
     )
+
+
+def _location(shifts: Sequence[Sequence[float]]) -> tuple[float, float, float]:
+    """D, its standard error, and the degrees of freedom."""
+    places = [median(block) for block in shifts]
+    count, weight = len(places), DEFAULT_PRIOR.weight
+    n = fmean(len(block) for block in shifts)
+    v = woodruff([sorted(block) for block in shifts], 0.5, inflation_of(shifts), n)
+    nu = weight + count - 1
+    t2 = max((weight * (DEFAULT_PRIOR.sd**2 + v) + (count - 1) * variance(places)) / nu, v)
+    return fmean(places), sqrt(t2 / count), nu
+
+
+def _p_larger(d: float, se: float, nu: float) -> float:
+    return t_tail(d / se, nu) if se else float(d <= 0)
+
+
+def _all_fell(shifts: Sequence[Sequence[float]]) -> bool:
+    return signed_rank([-shift for shift in chain.from_iterable(shifts)]) <= FLAG_P
 
 
 def _verdict(d: float, half: float, p_pairs: float, certain: bool, faster: bool) -> tuple[Verdict, str]:
@@ -78,9 +89,3 @@ def _verdict(d: float, half: float, p_pairs: float, certain: bool, faster: bool)
     if not flagged and d + half < PASSES_BELOW:
         return Verdict.PASSED, ""
     return Verdict.INCONCLUSIVE, f"a slowdown of up to {(exp(d + half) - 1) * 100:.0f} % cannot be ruled out"
-
-
-def _faster(shifts: Sequence[np.ndarray], d: float, se: float, nu: float, alpha: float) -> bool:
-    if d > -LEAST_SHIFT or signed_rank(-np.concatenate(shifts)) > FLAG_P:
-        return False
-    return not se or t_tail(-d / se, nu) <= alpha

@@ -1,17 +1,17 @@
 """Rank tests, quantiles and autocorrelation: the statistics that the verdicts rest on.
 
-SciPy loads inside the functions that need it.
+SciPy and NumPy load inside the functions that need them.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
-
-Array = NDArray[np.float64]
+from itertools import chain, pairwise
+from math import erfc, sqrt
+from statistics import median
 
 EXACT_UP_TO = 40
 """Pooled size up to which the Mann-Whitney p value is exact; beyond it the normal limit is close."""
@@ -31,26 +31,42 @@ def mann_whitney(first: Sequence[float], second: Sequence[float]) -> RankTest:
     Exact for small samples, by the permutation distribution of the midranks where there are ties;
     else the normal limit with corrections for ties and continuity.
     """
+    size = len(first) + len(second)
+    if size > EXACT_UP_TO:
+        return _normal_limit(first, second)
+    if len(set(first) | set(second)) < size:
+        return _exact_with_ties(first, second)
     from scipy.stats import mannwhitneyu
 
-    small = len(first) + len(second) <= EXACT_UP_TO
-    tied = len(set(first) | set(second)) < len(first) + len(second)
-    if small and tied:
-        return _exact_with_ties(np.asarray(first, float), np.asarray(second, float))
-    method = "exact" if small else "asymptotic"
-    found = mannwhitneyu(first, second, alternative="greater", method=method)
-    p = float(found.pvalue)
-    return RankTest(float(found.statistic), 1.0 if np.isnan(p) else p)
+    found = mannwhitneyu(first, second, alternative="greater", method="exact")
+    return RankTest(float(found.statistic), float(found.pvalue))
 
 
-def _exact_with_ties(first: Array, second: Array) -> RankTest:
+def _normal_limit(first: Sequence[float], second: Sequence[float]) -> RankTest:
+    """The normal limit of U, its variance less what ties take off it.
+
+    As SciPy's `mannwhitneyu(method="asymptotic")`, without the cost of its general machinery.
+    """
+    n, m = len(first), len(second)
+    ordered = sorted(second)
+    u = sum(bisect_left(ordered, x) + bisect_right(ordered, x) for x in first) / 2
+    ties = sum(count**3 - count for count in Counter(chain(first, second)).values())
+    variance = n * m / 12 * (n + m + 1 - ties / ((n + m) * (n + m - 1)))
+    if variance <= 0:
+        return RankTest(u, 1.0)
+    z = (u - n * m / 2 - 0.5) / sqrt(variance)
+    return RankTest(u, erfc(z / sqrt(2)) / 2)
+
+
+def _exact_with_ties(first: Sequence[float], second: Sequence[float]) -> RankTest:
     """The permutation test on midranks, counted by the shift algorithm (Streitberg and Röhmel).
 
     Midranks are doubled to integers; `counts[k, s]` is how many subsets of k of them have sum s.
     """
+    import numpy as np
     from scipy.stats import rankdata
 
-    ranks = np.rint(2 * rankdata(np.concatenate([first, second]))).astype(int)
+    ranks = np.rint(2 * rankdata([*first, *second])).astype(int)
     n, total = len(first), int(ranks.sum())
     counts = np.zeros((n + 1, total + 1))
     counts[0, 0] = 1
@@ -61,27 +77,27 @@ def _exact_with_ties(first: Array, second: Array) -> RankTest:
     return RankTest(observed / 2 - n * (n + 1) / 2, float(p))
 
 
-def quantile_median_unbiased(ordered: Array, q: float) -> float:
+def quantile_median_unbiased(ordered: Sequence[float], q: float) -> float:
     """Return the q quantile of a sorted sample, at position q(n + 1/3) + 1/3 (Hyndman and Fan's type 8)."""
     n = len(ordered)
     position = min(max(q * (n + 1 / 3) + 1 / 3, 1.0), float(n))
     below = int(position)
-    above = min(below + 1, n)
-    low, high = float(ordered[below - 1]), float(ordered[above - 1])
+    low, high = ordered[below - 1], ordered[min(below, n - 1)]
     return low + (position - below) * (high - low)
 
 
-def autocorrelation_products(values: Array) -> tuple[float, float]:
+def autocorrelation_products(values: Sequence[float]) -> tuple[float, float]:
     """Return the lag-1 products and the squares of a series about its median, summed.
 
     Deviations beyond three robust standard deviations (1.4826 MAD) are pulled in to there, so that
     a single hiccup does not hide the correlation. The ratio of the two sums, pooled over series,
     is the lag-1 autocorrelation.
     """
-    deviations = values - np.median(values)
-    bound = 3 * 1.4826 * float(np.median(np.abs(deviations)))
-    deviations = np.clip(deviations, -bound, bound)
-    return float(deviations[1:] @ deviations[:-1]), float(deviations @ deviations)
+    middle = median(values)
+    bound = 3 * 1.4826 * median([abs(value - middle) for value in values])
+    deviations = [min(max(value - middle, -bound), bound) for value in values]
+    products = sum(late * early for early, late in pairwise(deviations))
+    return products, sum(deviation * deviation for deviation in deviations)
 
 
 def binomial_tail(hits: int, trials: int, share: float) -> float:
@@ -105,7 +121,7 @@ def t_quantile(p: float, degrees: float) -> float:
     return float(stdtrit(degrees, p))
 
 
-def signed_rank(differences: Array) -> float:
+def signed_rank(differences: Sequence[float]) -> float:
     """Return the one-sided p value of Wilcoxon's signed-rank test that differences are positive.
 
     Exact for up to 50 differences without ties or zeros, else the normal limit. No difference at
@@ -113,6 +129,6 @@ def signed_rank(differences: Array) -> float:
     """
     from scipy.stats import wilcoxon
 
-    if not np.any(differences):
+    if not any(differences):
         return 1.0
     return float(wilcoxon(differences, alternative="greater").pvalue)

@@ -101,9 +101,7 @@ def _shifts(test: SuiteTest) -> tuple[float, dict[str, float]]:
 
 
 def _place(values: Sequence[float]) -> float:
-    ordered = to_logs(values, 1.0)
-    ordered.sort()
-    return quantile_median_unbiased(ordered, LOW.quantile)
+    return quantile_median_unbiased(sorted(to_logs(values, 1.0)), LOW.quantile)
 
 
 def _judged(new: float, by_session: Mapping[str, float], tests: int) -> CommonShift:
