@@ -18,7 +18,7 @@ from pytest_llmspeed.core.baselines import Session, gated_comparisons, session_o
 from pytest_llmspeed.core.budgets import Budget
 from pytest_llmspeed.core.environment import environment_name
 from pytest_llmspeed.core.errors import StoreError
-from pytest_llmspeed.core.record import RunRecord, TestRecord, run_to_builtins, test_to_builtins
+from pytest_llmspeed.core.record import RunRecord, TestRecord, run_to_builtins, test_to_stored
 from pytest_llmspeed.core.verdicts import Verdict
 from pytest_llmspeed.edges import clock, machine
 from pytest_llmspeed.edges.engines.base import Engine
@@ -76,7 +76,7 @@ class Run:
 
     def judge(self, record: TestRecord, budgets: Sequence[Budget], overridden_in: str | None) -> TestRecord:
         """Return the record with its verdicts."""
-        now = session_of_test(test_to_builtins(record, text=False), self._run_facts())
+        now = session_of_test(test_to_stored(record), self._run_facts())
         case = Case(
             budgets=budgets,
             window=window(self._history(record), record.identity, record.key),

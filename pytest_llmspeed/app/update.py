@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_llmspeed.core.record import RunRecord, TestRecord, run_to_builtins
+from pytest_llmspeed.core.record import RunRecord, TestRecord, run_to_stored
 from pytest_llmspeed.core.verdicts import CONSEQUENCES
 from pytest_llmspeed.edges.store.folder import FolderStore
 
@@ -43,9 +43,7 @@ def may_be_stored(test: TestRecord) -> bool:
 
 def write(writes: Iterable[Write], store: FolderStore) -> list[Path]:
     """Write the run files, without answers; return their paths. Raises `StoreError`."""
-    return [
-        store.write(each.environment, each.name, run_to_builtins(each.run, text=False)) for each in writes
-    ]
+    return [store.write(each.environment, each.name, run_to_stored(each.run)) for each in writes]
 
 
 def _name(run: RunRecord) -> str:

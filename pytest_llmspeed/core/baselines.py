@@ -13,10 +13,13 @@ from datetime import datetime, timedelta
 from statistics import median
 from typing import Any
 
+from pytest_llmspeed.core.columns import Columns, Rows, column
 from pytest_llmspeed.core.decision import WINDOW
+from pytest_llmspeed.core.metrics import TOKENS_PER_EVENT_LIMIT
 from pytest_llmspeed.core.verdicts import Verdict
 
 SERIES_METRICS = ("ttft_ms", "ttfo_ms", "tpot_ms", "e2e_ms", "throughput_tps", "itl_ms")
+COUNTS = ("output_tokens", "prompt_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,44 +106,48 @@ def session_of_test(test: Mapping[str, Any], run: Mapping[str, Any]) -> Session:
     )
 
 
-def _series(requests: Iterable[Mapping[str, Any]]) -> dict[str, Series]:
-    strata: dict[str, list[Mapping[str, Any]]] = {}
-    for request in requests:
-        if request["error"] is None and "disturbed" not in request["flags"]:
-            strata.setdefault(request["stratum"], []).append(request)
-    return {stratum: _one_series(members) for stratum, members in strata.items()}
+def _series(requests: Rows | Columns) -> dict[str, Series]:
+    """Stratum → series, of the requests that succeeded undisturbed."""
+    strata: dict[str, list[int]] = {}
+    told = zip(column(requests, "stratum"), column(requests, "error"), column(requests, "flags"), strict=True)
+    for place, (stratum, error, flags) in enumerate(told):
+        if error is None and "disturbed" not in (flags or ()):
+            strata.setdefault(stratum, []).append(place)
+    table = {name: column(requests, name) for name in (*SERIES_METRICS, *COUNTS, "label", "call")}
+    table["itl_ms"] = _middle_gaps(requests)
+    return {stratum: _one_series(table, places) for stratum, places in strata.items()}
 
 
-def _one_series(members: Sequence[Mapping[str, Any]]) -> Series:
-    columns = {metric: tuple(_column(members, metric)) for metric in SERIES_METRICS}
+def _one_series(table: Mapping[str, list[Any]], places: list[int]) -> Series:
+    columns = {metric: _known(table[metric], places) for metric in SERIES_METRICS}
     return Series(
-        label=members[0]["label"],
-        values={metric: values for metric, values in columns.items() if values},
-        output_tokens=_median(members, "output_tokens"),
-        prompt_tokens=_median(members, "prompt_tokens"),
-        free=members[0]["call"] != "measure",
+        label=table["label"][places[0]],
+        values={metric: tuple(map(float, values)) for metric, values in columns.items() if values},
+        output_tokens=_median(_known(table["output_tokens"], places)),
+        prompt_tokens=_median(_known(table["prompt_tokens"], places)),
+        free=table["call"][places[0]] != "measure",
     )
 
 
-def _column(members: Sequence[Mapping[str, Any]], metric: str) -> Iterator[float]:
-    for request in members:
-        value = _middle_gap(request) if metric == "itl_ms" else request[metric]
-        if value is not None:
-            yield float(value)
+def _known(values: list[Any], places: list[int]) -> list[Any]:
+    return [values[place] for place in places if values[place] is not None]
+
+
+def _middle_gaps(requests: Rows | Columns) -> list[Any]:
+    """Of each request the median gap, None where its events carry more than about one token each."""
+    if isinstance(requests, Mapping):
+        return column(requests, "itl_p50_ms")
+    return [_middle_gap(request) for request in requests]
 
 
 def _middle_gap(request: Mapping[str, Any]) -> float | None:
-    """The median gap of a request whose events carry about one token each."""
-    from pytest_llmspeed.core.metrics import TOKENS_PER_EVENT_LIMIT
-
     tokens, events = request["output_tokens"], request["output_events"]
     if not request["itl_ms"] or tokens is None or tokens / events > TOKENS_PER_EVENT_LIMIT:
         return None
     return float(median(request["itl_ms"]))
 
 
-def _median(members: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    known = [request[name] for request in members if request[name] is not None]
+def _median(known: list[Any]) -> float | None:
     return median(known) if known else None
 
 
@@ -153,16 +160,17 @@ def window(history: Iterable[Session], identity: str, key: Mapping[str, Any]) ->
     same = [session for session in mine if session.key == key]
     if not same:
         return Window(differs=tuple(_differences(mine[-1].key, key)) if mine else ())
-    level = _one_per_replicate(_current_level(same))[-WINDOW:]
+    level = current_level(same)[-WINDOW:]
     return Window(tuple(level), spans_a_day=_span(level) >= timedelta(days=1))
 
 
-def _current_level(sessions: list[Session]) -> list[Session]:
+def current_level(sessions: Sequence[Session]) -> list[Session]:
+    """Return those that count of the sessions of one test and key, in order: the level's, one a CI job."""
     starts = [place for place, session in enumerate(sessions) if session.starts_level]
-    return sessions[starts[-1] :] if starts else sessions
+    return _one_per_replicate(sessions[starts[-1] :] if starts else sessions)
 
 
-def _one_per_replicate(sessions: list[Session]) -> list[Session]:
+def _one_per_replicate(sessions: Sequence[Session]) -> list[Session]:
     first: dict[str, Session] = {}
     for session in sessions:
         first.setdefault(session.replicate, session)

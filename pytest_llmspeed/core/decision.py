@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import exp, log, sqrt
-from statistics import fmean, variance
+from statistics import fmean
 
 from pytest_llmspeed.core.stats import (
     autocorrelation_products,
@@ -31,6 +31,7 @@ from pytest_llmspeed.core.stats import (
     quantile_median_unbiased,
     t_quantile,
     t_tail,
+    variance,
 )
 from pytest_llmspeed.core.verdicts import Comparison, Verdict
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 from math import exp, log, sqrt
-from statistics import fmean, median, variance
+from statistics import fmean, median
 
 from pytest_llmspeed.core.decision import (
     DEFAULT_PRIOR,
@@ -24,7 +24,7 @@ from pytest_llmspeed.core.decision import (
     inflation_of,
     woodruff,
 )
-from pytest_llmspeed.core.stats import signed_rank, t_quantile, t_tail
+from pytest_llmspeed.core.stats import signed_rank, t_quantile, t_tail, variance
 from pytest_llmspeed.core.verdicts import Comparison, Verdict
 
 ALPHA = 0.005

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from pytest_llmspeed.core.columns import to_columns
 from pytest_llmspeed.core.measurement import SUMMARY_METRICS, Measurement, busy_strata
 from pytest_llmspeed.core.metrics import Sample
 from pytest_llmspeed.core.verdicts import BudgetCheck, Comparison, Verdict
@@ -91,18 +92,25 @@ class RunRecord:
 
 def run_to_builtins(run: RunRecord, *, text: bool) -> dict[str, Any]:
     """Return a run as the report shows it; `text=False` leaves the answers out."""
+    tests = [test_to_builtins(test, text=text) for test in run.tests]
+    return {"schema": SCHEMA, "run": _facts_to_builtins(run), "tests": tests}
+
+
+def run_to_stored(run: RunRecord) -> dict[str, Any]:
+    """Return a run as the store keeps it: as the report, without what its samples give anew."""
+    tests = [test_to_stored(test) for test in run.tests]
+    return {"schema": SCHEMA, "run": _facts_to_builtins(run), "tests": tests}
+
+
+def _facts_to_builtins(run: RunRecord) -> dict[str, Any]:
     return {
-        "schema": SCHEMA,
-        "run": {
-            "started": run.started,
-            "id": run.run_id,
-            "job": run.job,
-            "commit": run.commit,
-            "environment": dict(run.facts),
-            "options": dict(run.options),
-            "suite_verdict": None,
-        },
-        "tests": [test_to_builtins(test, text=text) for test in run.tests],
+        "started": run.started,
+        "id": run.run_id,
+        "job": run.job,
+        "commit": run.commit,
+        "environment": dict(run.facts),
+        "options": dict(run.options),
+        "suite_verdict": None,
     }
 
 
@@ -129,6 +137,37 @@ def test_to_builtins(record: TestRecord, *, text: bool) -> dict[str, Any]:
 
 
 test_to_builtins.__test__ = False  # type: ignore[attr-defined]
+
+
+def test_to_stored(record: TestRecord) -> dict[str, Any]:
+    """Return a test as the store keeps it: samples as columns, of the gaps between tokens the median.
+
+    No answer, no budget, no comparison: these are the run's own, and follow from the samples.
+    """
+    backend, measurement = record.backend, record.measurement
+    return {
+        "nodeid": record.nodeid,
+        "identity": record.identity,
+        "environment": record.environment,
+        "outcome": record.outcome,
+        "backend": None if backend is None else _backend_to_builtins(backend),
+        "key": record.key,
+        "measurement": {
+            "requests": to_columns([_sample_to_stored(sample) for sample in measurement.samples]),
+            "warmup_requests": measurement.warmup_requests,
+        },
+        "verdict": None if record.verdict is None else record.verdict.value,
+        "accepted": record.accepted,
+    }
+
+
+test_to_stored.__test__ = False  # type: ignore[attr-defined]
+
+
+def _sample_to_stored(sample: Sample) -> dict[str, Any]:
+    kept = (name for name in Sample.__dataclass_fields__ if name not in ("text", "itl_ms"))
+    shown = {name: _rounded(getattr(sample, name)) for name in kept}
+    return {**shown, "itl_p50_ms": _rounded(sample.value("itl_ms")), "flags": sorted(sample.flags)}
 
 
 def _backend_to_builtins(backend: Backend) -> dict[str, Any]:

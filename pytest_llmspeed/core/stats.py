@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from math import erfc, sqrt
-from statistics import median
+from statistics import fmean, median
 
 EXACT_UP_TO = 40
 """Pooled size up to which the Mann-Whitney p value is exact; beyond it the normal limit is close."""
@@ -51,10 +51,10 @@ def _normal_limit(first: Sequence[float], second: Sequence[float]) -> RankTest:
     ordered = sorted(second)
     u = sum(bisect_left(ordered, x) + bisect_right(ordered, x) for x in first) / 2
     ties = sum(count**3 - count for count in Counter(chain(first, second)).values())
-    variance = n * m / 12 * (n + m + 1 - ties / ((n + m) * (n + m - 1)))
-    if variance <= 0:
+    spread = n * m / 12 * (n + m + 1 - ties / ((n + m) * (n + m - 1)))
+    if spread <= 0:
         return RankTest(u, 1.0)
-    z = (u - n * m / 2 - 0.5) / sqrt(variance)
+    z = (u - n * m / 2 - 0.5) / sqrt(spread)
     return RankTest(u, erfc(z / sqrt(2)) / 2)
 
 
@@ -84,6 +84,12 @@ def quantile_median_unbiased(ordered: Sequence[float], q: float) -> float:
     below = int(position)
     low, high = ordered[below - 1], ordered[min(below, n - 1)]
     return low + (position - below) * (high - low)
+
+
+def variance(values: Sequence[float]) -> float:
+    """Return the sample variance of two or more values (in floats: the library's goes by fractions)."""
+    centre = fmean(values)
+    return sum((value - centre) ** 2 for value in values) / (len(values) - 1)
 
 
 def autocorrelation_products(values: Sequence[float]) -> tuple[float, float]:

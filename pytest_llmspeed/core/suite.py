@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log, sqrt
-from statistics import fmean, median, variance
+from statistics import fmean, median
 
 from pytest_llmspeed.core.decision import (
     DEFAULT_PRIOR,
@@ -20,7 +20,7 @@ from pytest_llmspeed.core.decision import (
     spread_of_sessions,
     to_logs,
 )
-from pytest_llmspeed.core.stats import quantile_median_unbiased, t_quantile, t_tail
+from pytest_llmspeed.core.stats import quantile_median_unbiased, t_quantile, t_tail, variance
 from pytest_llmspeed.core.verdicts import Verdict
 
 LEAST_TESTS = 6

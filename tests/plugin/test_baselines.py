@@ -36,7 +36,7 @@ def test_an_update_writes_one_run_file(chat: Project) -> None:
     assert path.parent.name == stored["tests"][0]["environment"]
     assert stored["schema"] == "llmspeed/1"
     assert "scripted answer" not in path.read_text()
-    assert len(stored["tests"][0]["measurement"]["requests"]) == 10
+    assert stored["tests"][0]["measurement"]["requests"]["count"] == 10
 
 
 def test_without_the_flag_nothing_is_stored(chat: Project) -> None:

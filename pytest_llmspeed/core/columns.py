@@ -1,0 +1,37 @@
+"""The requests of a test as columns: what the store keeps, a tenth of the size of one row a request.
+
+    {"count": 10, "same": {"label": null, …}, "each": {"ttft_ms": [101.2, …], …}}
+
+`same` holds what all requests have in common, `each` one list a field. Reports have rows; both
+shapes are read by `column`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Rows = Sequence[Mapping[str, Any]]
+Columns = Mapping[str, Any]
+
+
+def to_columns(rows: Rows) -> dict[str, Any]:
+    """Return rows of the same fields as columns; what is None in all of them is left out."""
+    same: dict[str, Any] = {}
+    each: dict[str, list[Any]] = {}
+    for name in rows[0] if rows else ():
+        values = [row[name] for row in rows]
+        if any(value != values[0] for value in values):
+            each[name] = values
+        elif values[0] is not None:
+            same[name] = values[0]
+    return {"count": len(rows), "same": same, "each": each}
+
+
+def column(requests: Rows | Columns, name: str) -> list[Any]:
+    """Return a field of all requests, None where it is missing."""
+    if not isinstance(requests, Mapping):
+        return [row.get(name) for row in requests]
+    if name in requests["each"]:
+        return list(requests["each"][name])
+    return [requests["same"].get(name)] * int(requests["count"])

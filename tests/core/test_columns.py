@@ -1,0 +1,31 @@
+"""Requests as columns: what the store keeps, and reading it like rows."""
+
+from __future__ import annotations
+
+from pytest_llmspeed.core.columns import column, to_columns
+
+ROWS = [
+    {"label": None, "call": "measure", "ttft_ms": 1.5, "flags": []},
+    {"label": None, "call": "measure", "ttft_ms": None, "flags": ["short"]},
+]
+
+
+def test_what_all_requests_share_is_kept_once() -> None:
+    """A common value stands once, a value that is None everywhere not at all."""
+    assert to_columns(ROWS) == {
+        "count": 2,
+        "same": {"call": "measure"},
+        "each": {"ttft_ms": [1.5, None], "flags": [[], ["short"]]},
+    }
+
+
+def test_a_field_reads_the_same_from_rows_and_columns() -> None:
+    """Whatever the shape, a field is a list with one value a request, None where it is missing."""
+    for name in ("label", "call", "ttft_ms", "flags", "absent"):
+        assert column(to_columns(ROWS), name) == column(ROWS, name)
+        assert len(column(ROWS, name)) == 2
+
+
+def test_no_requests_are_no_columns() -> None:
+    """An empty measurement has empty fields."""
+    assert column(to_columns([]), "ttft_ms") == []
