@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from pytest_llmspeed.app.judge import gated_metrics
 from pytest_llmspeed.app.run import Run
 from pytest_llmspeed.app.settings import BackendMark, spec_for
 from pytest_llmspeed.core.budgets import Budget, parse_budgets
@@ -41,7 +42,7 @@ def plan_for(item: pytest.Item, run: Run) -> TestPlan:
     if spec is not None:
         problems += run.registry.problems(spec)
     kept = tuple(b for b in budgets.values() if spec is None or b.backend in (None, spec.backend))
-    return TestPlan(spec, choice, kept, tuple(problems))
+    return TestPlan(spec, choice, kept, tuple(problems), comparisons=len(gated_metrics(kept)))
 
 
 def _caught(make: Callable[[], T], problems: list[str]) -> T | None:

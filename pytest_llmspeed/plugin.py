@@ -99,7 +99,7 @@ class LLMSpeed:
         plans = [(item, state.plan) for item in session.items if (state := state_or_none(item))]
         if not plans:
             return
-        self.run.count_selected(len(plans))
+        self.run.count_selected(sum(plan.comparisons for _, plan in plans))
         wrong = [f"  {item.nodeid}: {problem}" for item, plan in plans for problem in plan.problems]
         if wrong and not is_worker(self.config):
             raise pytest.UsageError("\n".join(["pytest-llmspeed cannot run these tests:", *wrong]))
@@ -141,8 +141,11 @@ class LLMSpeed:
         if not self.is_used:
             return
         self.run.close()
-        may_store = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-        if not is_worker(self.config) and not self.run.write(may_store=may_store):
+        if is_worker(self.config):
+            return
+        complete = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        kept = self.run.judge_suite() if complete else True
+        if not (self.run.write(may_store=complete) and kept):
             session.exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

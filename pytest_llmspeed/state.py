@@ -30,7 +30,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class TestPlan:
-    """What a test is measured on and against. `problems` are sentences for the user."""
+    """What a test is measured on and against.
+
+    `problems` are sentences for the user; `comparisons` is how many metrics of it are compared.
+    """
 
     __test__ = False
 
@@ -38,6 +41,7 @@ class TestPlan:
     choice: Choice
     budgets: tuple[Budget, ...]
     problems: tuple[str, ...]
+    comparisons: int = 0
 
 
 @dataclass

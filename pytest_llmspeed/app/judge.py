@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
 from pytest_llmspeed.core import advice
 from pytest_llmspeed.core.baselines import Series, Session, Window
 from pytest_llmspeed.core.budgets import Budget, check
-from pytest_llmspeed.core.decision import compare
+from pytest_llmspeed.core.decision import DEFAULT_PRIOR, Prior, compare
 from pytest_llmspeed.core.environment import what_changed
 from pytest_llmspeed.core.measurement import busy_strata
 from pytest_llmspeed.core.metrics import metric_of
@@ -47,7 +47,8 @@ class Case:
 
     `now` is the record as a session. `elsewhere` names other environments that have baselines.
     `earlier` is the sentence of an earlier attempt of this test that was found slower.
-    `overridden_in` names the file of an `llm_client` that is not ours.
+    `overridden_in` names the file of an `llm_client` that is not ours. `priors` are those learned
+    from the other stored tests, by metric.
     """
 
     budgets: Sequence[Budget]
@@ -57,6 +58,7 @@ class Case:
     elsewhere: tuple[str, ...] = ()
     earlier: str | None = None
     overridden_in: str | None = None
+    priors: Mapping[str, Prior] = field(default_factory=dict)
 
 
 def judge(record: TestRecord, case: Case, policy: Policy) -> TestRecord:
@@ -127,6 +129,7 @@ def _compare(case: Case, stratum: str, metric: str) -> Comparison:
         larger_is_worse=metric_of(metric).better == "lower",
         comparisons=case.comparisons,
         spans_a_day=case.window.spans_a_day,
+        prior=case.priors.get(metric, DEFAULT_PRIOR),
     )
 
 

@@ -7,24 +7,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from pytest_llmspeed.app import update
-from pytest_llmspeed.app.judge import GATED, Case, Policy, judge
+from pytest_llmspeed.app.history import History
+from pytest_llmspeed.app.judge import Case, Policy, gated_metrics, judge
 from pytest_llmspeed.app.reporting.lines import closing_section
 from pytest_llmspeed.app.reporting.report_file import write_report
 from pytest_llmspeed.app.settings import Settings
-from pytest_llmspeed.core.baselines import Session, gated_comparisons, session_of_test, window
+from pytest_llmspeed.app.suite_judge import Judged, judge_suite
+from pytest_llmspeed.core.baselines import Session, session_of_test
 from pytest_llmspeed.core.budgets import Budget
 from pytest_llmspeed.core.environment import environment_name
 from pytest_llmspeed.core.errors import StoreError
-from pytest_llmspeed.core.record import RunRecord, TestRecord, run_to_builtins, test_to_stored
+from pytest_llmspeed.core.record import RunRecord, SuiteVerdict, TestRecord, run_to_builtins, test_to_stored
 from pytest_llmspeed.core.verdicts import Verdict
 from pytest_llmspeed.edges import clock, machine
 from pytest_llmspeed.edges.engines.base import Engine
 from pytest_llmspeed.edges.engines.pool import Pool
 from pytest_llmspeed.edges.engines.registry import Registry
-from pytest_llmspeed.edges.store.folder import FolderStore, Stored
+from pytest_llmspeed.edges.store.folder import FolderStore
 
 
 class Run:
@@ -42,11 +43,10 @@ class Run:
         self.store = FolderStore(settings.store_folder)
         self.records: dict[str, TestRecord] = {}
         self.stored_files: list[Path] = []
-        self.selected_comparisons = 0
+        self.history = History(self.store)
+        self._suite: SuiteVerdict | None = None
+        self._selected_comparisons = 0
         self._write_problems: list[str] = []
-        self._stored: dict[str, Stored] = {}
-        self._by_identity: dict[str, dict[str, list[Session]]] = {}
-        self._gated: dict[str, int] = {}
         self._earlier: dict[str, str] = {}
         self._started = clock.wall()
 
@@ -76,15 +76,16 @@ class Run:
 
     def judge(self, record: TestRecord, budgets: Sequence[Budget], overridden_in: str | None) -> TestRecord:
         """Return the record with its verdicts."""
-        now = session_of_test(test_to_stored(record), self._run_facts())
+        environment = record.environment
         case = Case(
             budgets=budgets,
-            window=window(self._history(record), record.identity, record.key),
-            now=now,
-            comparisons=max(1, self.selected_comparisons, self._stored_comparisons(record)),
-            elsewhere=self._elsewhere(record),
+            window=self.history.window(record),
+            now=self._session(record),
+            comparisons=self._comparisons(environment),
+            elsewhere=self.history.elsewhere(environment),
             earlier=self._earlier.get(record.nodeid),
             overridden_in=overridden_in,
+            priors={metric: self.history.prior(environment, metric) for metric in gated_metrics(budgets)},
         )
         policy = Policy(self.settings.require_baseline, self.settings.strict, self.settings.accept)
         judged = judge(record, case, policy)
@@ -92,45 +93,35 @@ class Run:
             self._earlier.setdefault(record.nodeid, next(iter(judged.problems), ""))
         return judged
 
-    def count_selected(self, tests: int) -> None:
-        """Note how many selected tests will be compared; more than are stored raise M."""
-        self.selected_comparisons = tests * len(GATED)
+    def count_selected(self, comparisons: int) -> None:
+        """Note how many comparisons the selected tests make; more than are stored raise M."""
+        self._selected_comparisons = comparisons
 
-    def _run_facts(self) -> dict[str, Any]:
+    def judge_suite(self) -> bool:
+        """Judge the tests of this run together; return False if that fails the run."""
+        tests = [
+            Judged(record, self.history.window(record), self._session(record))
+            for record in self.records.values()
+            if record.comparisons
+        ]
+        if tests:
+            comparisons = max(self._comparisons(each.record.environment) for each in tests)
+            self._suite = judge_suite(tests, comparisons)
+        return self._suite is None or not self._suite.fails or self.settings.accept is not None
+
+    def _comparisons(self, environment: str) -> int:
+        """M: the comparisons stored for an environment, or of the selected tests if those are more."""
+        return max(1, self._selected_comparisons, self.history.comparisons(environment))
+
+    def _session(self, record: TestRecord) -> Session:
         facts = self.facts
-        return {
-            "started": facts.started,
-            "id": facts.run_id,
-            "job": facts.job,
-            "commit": facts.commit,
-        }
-
-    def _load(self, environment: str) -> Stored:
-        if environment not in self._stored:
-            self._stored[environment] = found = self.store.load(environment)
-            self._gated[environment] = gated_comparisons(found.sessions)
-            index = self._by_identity.setdefault(environment, {})
-            for session in found.sessions:
-                index.setdefault(session.identity, []).append(session)
-        return self._stored[environment]
-
-    def _history(self, record: TestRecord) -> Sequence[Session]:
-        self._load(record.environment)
-        return self._by_identity[record.environment].get(record.identity, ())
-
-    def _stored_comparisons(self, record: TestRecord) -> int:
-        self._load(record.environment)
-        return self._gated[record.environment]
-
-    def _elsewhere(self, record: TestRecord) -> tuple[str, ...]:
-        if self._load(record.environment).sessions:
-            return ()
-        return tuple(self.store.environments())
+        run = {"started": facts.started, "id": facts.run_id, "job": facts.job, "commit": facts.commit}
+        return session_of_test(test_to_stored(record), run)
 
     @property
     def finished(self) -> RunRecord:
         """The record of this run with all its tests."""
-        return replace(self.facts, tests=tuple(self.records.values()))
+        return replace(self.facts, tests=tuple(self.records.values()), suite=self._suite)
 
     def write(self, *, may_store: bool) -> bool:
         """Write baselines, if asked for and allowed, and the report; return False if either failed."""
@@ -147,9 +138,10 @@ class Run:
 
     def closing_section(self, *, verbose: bool) -> Iterator[str]:
         """The lines of the closing section; none where no test was measured."""
-        problems = [problem for stored in self._stored.values() for problem in stored.problems]
+        problems = self.history.problems
         return closing_section(
             self.finished.tests,
+            suite=self._suite,
             verbose=verbose,
             stored=self.stored_files,
             problems=[*problems, *self._write_problems],

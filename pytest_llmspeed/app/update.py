@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_llmspeed.core.record import RunRecord, TestRecord, run_to_stored
-from pytest_llmspeed.core.verdicts import CONSEQUENCES
+from pytest_llmspeed.core.verdicts import CONSEQUENCES, Verdict
 from pytest_llmspeed.edges.store.folder import FolderStore
 
 
@@ -21,11 +21,22 @@ class Write:
 
 
 def plan(run: RunRecord) -> Iterator[Write]:
-    """Yield one run file for each environment that has sessions to store."""
-    stored = [test for test in run.tests if may_be_stored(test)]
+    """Yield one run file for each environment that has sessions to store.
+
+    Nothing is stored of a suite that became slower as a whole, nor of a test that is slower beside
+    the others, unless that is accepted.
+    """
+    if run.suite is not None and run.suite.verdict is Verdict.SLOWER and not _is_accepted(run):
+        return
+    refused = {nodeid for nodeid, _ in run.suite.alone} if run.suite and not _is_accepted(run) else ()
+    stored = [test for test in run.tests if may_be_stored(test) and test.nodeid not in refused]
     for environment in dict.fromkeys(test.environment for test in stored):
         tests = tuple(test for test in stored if test.environment == environment)
         yield Write(environment, _name(run), replace(run, tests=tests))
+
+
+def _is_accepted(run: RunRecord) -> bool:
+    return bool(run.options.get("accept"))
 
 
 def may_be_stored(test: TestRecord) -> bool:

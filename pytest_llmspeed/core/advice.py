@@ -154,3 +154,17 @@ def close_call(check: BudgetCheck, unit_of: str) -> str:
     """The sentence on a budget that was kept, but not beyond doubt."""
     observed, limit = quantity(check.observed or 0.0, unit_of), quantity(check.limit, unit_of)
     return f"{check.name} is a close call: {observed} of {limit}{_interval(check, unit_of)}"
+
+
+def suite_shift(metric: str, ratio: float, ci: tuple[float, float], tests: int) -> str:
+    """The sentence on a shift that the whole suite shares."""
+    low, high = (percent(bound) for bound in ci)
+    return (
+        f"the whole suite is slower: {metric} {percent(ratio)} (95 % interval {low} to {high}) over {tests} "
+        "comparisons; look at the machine and the engine first, single tests tell little"
+    )
+
+
+def slower_beside(nodeid: str, found: Comparison) -> str:
+    """The sentence on a test that is slower once the suite's own shift is taken out."""
+    return f"{nodeid}: {name(found)} is slower beside the other tests of this run: {moved(found)}"

@@ -52,6 +52,11 @@ class Calibration:
         """How many sessions could be judged."""
         return sum(verdict is not None for verdict in self.verdicts)
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the share of false alarms."""
+        return wilson(self.false_alarms, self.judged)
+
 
 def calibrate(
     sessions: Sequence[Sequence[float]], *, larger_is_worse: bool = True, comparisons: int = 1
@@ -81,7 +86,7 @@ def calibrate(
         verdicts=verdicts,
         middle=median(middles),
         low_sd=sight.low_sd,
-        mid_sd=stdev(to_logs(middles, 1.0).tolist()),
+        mid_sd=stdev(to_logs(middles, 1.0)),
         visible=sight.visible(sight.sessions),
         visible_at_most=sight.visible(WINDOW),
         sessions_to_halve=sight.sessions_to_halve(),

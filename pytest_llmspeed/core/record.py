@@ -78,6 +78,38 @@ class TestRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class SuiteShift:
+    """How far all tests of an environment moved together in one metric: ratio and 95 % interval."""
+
+    environment: str
+    metric: str
+    verdict: Verdict
+    delta: float
+    ci: tuple[float, float]
+    p_session: float
+    tests: int
+    sessions: int
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteVerdict:
+    """What the tests of a run say together.
+
+    `alone` are tests, by node id, that are slower beside the others although their own samples
+    did not show it.
+    """
+
+    verdict: Verdict
+    shifts: tuple[SuiteShift, ...] = ()
+    alone: tuple[tuple[str, Comparison], ...] = ()
+
+    @property
+    def fails(self) -> bool:
+        """True if the run should not end well."""
+        return self.verdict is Verdict.SLOWER or bool(self.alone)
+
+
+@dataclass(frozen=True, slots=True)
 class RunRecord:
     """One pytest invocation. `started` is ISO 8601 in UTC; `job` names the CI job, if there is one."""
 
@@ -88,6 +120,7 @@ class RunRecord:
     facts: Mapping[str, Any]
     options: Mapping[str, Any]
     tests: tuple[TestRecord, ...] = ()
+    suite: SuiteVerdict | None = None
 
 
 def run_to_builtins(run: RunRecord, *, text: bool) -> dict[str, Any]:
@@ -110,7 +143,27 @@ def _facts_to_builtins(run: RunRecord) -> dict[str, Any]:
         "commit": run.commit,
         "environment": dict(run.facts),
         "options": dict(run.options),
-        "suite_verdict": None,
+        "suite_verdict": None if run.suite is None else _suite_to_builtins(run.suite),
+    }
+
+
+def _suite_to_builtins(suite: SuiteVerdict) -> dict[str, Any]:
+    return {
+        "verdict": suite.verdict.value,
+        "shifts": [
+            {
+                "environment": shift.environment,
+                "metric": shift.metric,
+                "verdict": shift.verdict.value,
+                "delta": _significant(shift.delta),
+                "ci": [_significant(bound) for bound in shift.ci],
+                "p_session": _significant(shift.p_session),
+                "tests": shift.tests,
+                "sessions": shift.sessions,
+            }
+            for shift in suite.shifts
+        ],
+        "alone": [{"nodeid": nodeid, **_comparison_to_builtins(found)} for nodeid, found in suite.alone],
     }
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_llmspeed.core.baselines import Session, current_level
+from pytest_llmspeed.core.decision import WINDOW
 from pytest_llmspeed.core.environment import what_changed
 
 ANCHOR = 3
@@ -133,8 +134,6 @@ def needed_runs(sessions: Iterable[Session]) -> set[RunId]:
 
 def _needed(test: StoredTest) -> list[Session]:
     """The anchor with the start of the level, the window, and the newest, whose facts are shown."""
-    from pytest_llmspeed.core.decision import WINDOW
-
     level = test.level
     return [*level[:ANCHOR], *level[-WINDOW:], test.newest]
 

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pytest_llmspeed.core.advice import name, percent, quantity
+from pytest_llmspeed.core.advice import name, percent, quantity, slower_beside, suite_shift
 from pytest_llmspeed.core.metrics import METRICS, metric_of
-from pytest_llmspeed.core.record import TestRecord
+from pytest_llmspeed.core.record import SuiteVerdict, TestRecord
 from pytest_llmspeed.core.verdicts import BudgetCheck, Comparison, Verdict, worst_of_each_metric
 
 HEADERS = ("test", "metric", "baseline", "now", "change", "verdict")
@@ -21,6 +21,7 @@ def closing_section(
     records: Sequence[TestRecord],
     *,
     verbose: bool,
+    suite: SuiteVerdict | None = None,
     stored: Sequence[Path] = (),
     problems: Sequence[str] = (),
 ) -> Iterator[str]:
@@ -38,6 +39,7 @@ def closing_section(
         yield from table.splitlines()
         yield ""
     yield from _advice(records)
+    yield from _suite(suite)
     yield from problems
     yield counts(records)
     for path in stored:
@@ -60,6 +62,15 @@ def _advice(records: Sequence[TestRecord]) -> Iterator[str]:
             tests.setdefault(sentence, []).append(record.nodeid)
     for sentence, nodeids in tests.items():
         yield f"{nodeids[0] if len(nodeids) == 1 else f'{len(nodeids)} tests'}: {sentence}"
+
+
+def _suite(suite: SuiteVerdict | None) -> Iterator[str]:
+    """What the tests say together, where that is not passed."""
+    for shift in suite.shifts if suite else ():
+        if shift.verdict is Verdict.SLOWER:
+            yield suite_shift(shift.metric, shift.delta, shift.ci, shift.tests)
+    for nodeid, found in suite.alone if suite else ():
+        yield slower_beside(nodeid, found)
 
 
 def counts(records: Sequence[TestRecord]) -> str:

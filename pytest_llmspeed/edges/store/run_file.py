@@ -13,6 +13,7 @@ from pytest_llmspeed.core.baselines import Session, sessions_of_run
 from pytest_llmspeed.core.errors import StoreError
 from pytest_llmspeed.core.record import SCHEMA
 
+FACTS = ("started", "id", "job", "commit", "environment", "options")
 REPORT = "a report of pytest --llmspeed-json"
 
 
@@ -41,7 +42,7 @@ def _from_json(path: Path, content: bytes) -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"{path} is not JSON ({error}); name {REPORT}") from error
+        raise StoreError(f"{path} is not JSON ({error}); name or restore {REPORT}") from error
 
 
 def _parsed(path: Path, content: Any) -> RunFile:
@@ -54,19 +55,16 @@ def _parsed(path: Path, content: Any) -> RunFile:
         )
     try:
         sessions = tuple(sessions_of_run(content))
-        _check(content["run"], sessions)
+        _check(content["run"])
         return RunFile(path, content["run"], tuple(content["tests"]), sessions)
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         what = f"{type(error).__name__}: {error}"
         raise StoreError(f"{path} is corrupt ({what}); restore or delete it") from error
 
 
-def _check(run: Mapping[str, Any], sessions: tuple[Session, ...]) -> None:
-    """Raise `ValueError` for a date or a figure that is none."""
+def _check(run: Mapping[str, Any]) -> None:
+    """Raise `KeyError` for a fact that is missing, `ValueError` for a date without its time zone."""
+    if missing := [name for name in FACTS if name not in run]:
+        raise KeyError(missing[0])
     if datetime.fromisoformat(run["started"]).tzinfo is None:
         raise ValueError(f"started {run['started']!r} has no time zone")
-    for session in sessions:
-        for stratum, series in session.series.items():
-            for metric, values in series.values.items():
-                if not all(isinstance(value, int | float) for value in values):
-                    raise ValueError(f"{session.identity}: {metric} of {stratum!r} is not a number")

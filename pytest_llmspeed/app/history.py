@@ -1,0 +1,88 @@
+"""What is stored, read once for each environment, and what the judgement takes from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pytest_llmspeed.core.baselines import Session, Window, gated_comparisons, window
+from pytest_llmspeed.core.decision import Prior
+from pytest_llmspeed.core.metrics import metric_of
+from pytest_llmspeed.core.record import TestRecord
+from pytest_llmspeed.core.suite import learned_prior
+from pytest_llmspeed.edges.store.folder import FolderStore
+
+TEACHERS = 200
+"""So many tests teach the prior, evenly picked: more tell hardly more, and take their time."""
+
+
+@dataclass
+class _Environment:
+    """The sessions of one environment by identity, and what was derived from them."""
+
+    by_identity: dict[str, list[Session]]
+    comparisons: int
+    problems: tuple[str, ...]
+    priors: dict[str, Prior] = field(default_factory=dict)
+
+
+class History:
+    """A store as the judgement sees it. Nothing that this run writes is seen in it."""
+
+    def __init__(self, store: FolderStore) -> None:
+        self._store = store
+        self._loaded: dict[str, _Environment] = {}
+
+    def window(self, record: TestRecord) -> Window:
+        """The stored sessions that a test is compared with."""
+        sessions = self._of(record.environment).by_identity.get(record.identity, ())
+        return window(sessions, record.identity, record.key)
+
+    def comparisons(self, environment: str) -> int:
+        """How many comparisons the gate makes in an environment, by what is stored."""
+        return self._of(environment).comparisons
+
+    def prior(self, environment: str, metric: str) -> Prior:
+        """How far sessions differ in a metric: learned where there are tests enough."""
+        found = self._of(environment)
+        if metric not in found.priors:
+            found.priors[metric] = learned_prior(list(_lessons(found, metric)))
+        return found.priors[metric]
+
+    def elsewhere(self, environment: str) -> tuple[str, ...]:
+        """Where else baselines are stored, if an environment has none."""
+        return () if self._of(environment).by_identity else tuple(self._store.environments())
+
+    @property
+    def problems(self) -> list[str]:
+        """A sentence for each run file that could not be read."""
+        return [problem for found in self._loaded.values() for problem in found.problems]
+
+    def _of(self, environment: str) -> _Environment:
+        if environment not in self._loaded:
+            stored = self._store.load(environment)
+            by_identity: dict[str, list[Session]] = {}
+            for session in stored.sessions:
+                by_identity.setdefault(session.identity, []).append(session)
+            count = gated_comparisons(stored.sessions)
+            self._loaded[environment] = _Environment(by_identity, count, stored.problems)
+        return self._loaded[environment]
+
+
+def _lessons(found: _Environment, metric: str) -> Iterator[Sequence[Sequence[float]]]:
+    """The sessions of some tests, signed so that larger is worse; of less than a day none is a lesson."""
+    identities = sorted(found.by_identity)
+    for identity in identities[:: max(1, len(identities) // TEACHERS)]:
+        for taught in _windows(found.by_identity[identity]):
+            for stratum in taught.sessions[-1].series if taught.spans_a_day else ():
+                values = taught.values(stratum, metric)
+                upright = metric_of(metric).better == "lower"
+                yield values if upright else [[1 / value for value in session] for session in values]
+
+
+def _windows(sessions: Sequence[Session]) -> Iterator[Window]:
+    """The current window of each key that a test was stored under."""
+    keys = {json.dumps(session.key, sort_keys=True): session for session in sessions}
+    for session in keys.values():
+        yield window(sessions, session.identity, session.key)

@@ -1,0 +1,90 @@
+"""The records of a run → the suite verdict: a shift that all tests share, and tests slower beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pytest_llmspeed.app.judge import GATED
+from pytest_llmspeed.core.baselines import Session, Window
+from pytest_llmspeed.core.decision import compare
+from pytest_llmspeed.core.record import SuiteShift, SuiteVerdict, TestRecord
+from pytest_llmspeed.core.suite import CommonShift, SuiteTest, common_shift, without_common_shift
+from pytest_llmspeed.core.verdicts import Comparison, Verdict, gravest
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A test of the run with its stored sessions, and itself as a session."""
+
+    record: TestRecord
+    window: Window
+    now: Session
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """One comparison of one test, as the suite sees it."""
+
+    judged: Judged
+    stratum: str
+    test: SuiteTest
+
+
+def judge_suite(tests: Sequence[Judged], comparisons: int) -> SuiteVerdict | None:
+    """Return what the tests say together, None where they are too few to share anything.
+
+    It changes no test's outcome. `comparisons` is M, as for the single tests.
+    """
+    shifts: list[SuiteShift] = []
+    alone: list[tuple[str, Comparison]] = []
+    for environment in dict.fromkeys(each.record.environment for each in tests):
+        here = [each for each in tests if each.record.environment == environment]
+        for metric in GATED:
+            members = list(_members(here, metric))
+            shift = common_shift([member.test for member in members])
+            if shift is not None:
+                shifts.append(_shown(environment, metric, shift))
+                alone += _slower_beside(members, shift, metric, comparisons)
+    if not shifts:
+        return None
+    verdict = gravest([shift.verdict for shift in shifts]) or Verdict.PASSED
+    return SuiteVerdict(verdict, tuple(shifts), tuple(alone))
+
+
+def _members(tests: Sequence[Judged], metric: str) -> Iterator[_Member]:
+    for each in tests:
+        compared = {found.stratum for found in each.record.comparisons if found.delta is not None}
+        for stratum, series in each.now.series.items():
+            stored = {
+                session.replicate: session.series[stratum].values[metric]
+                for session in each.window.sessions
+                if stratum in session.series and metric in session.series[stratum].values
+            }
+            if stratum in compared and stored and metric in series.values:
+                yield _Member(each, stratum, SuiteTest(stored, series.values[metric]))
+
+
+def _shown(environment: str, metric: str, shift: CommonShift) -> SuiteShift:
+    return SuiteShift(
+        environment=environment,
+        metric=metric,
+        verdict=shift.verdict,
+        delta=shift.ratio,
+        ci=shift.ci,
+        p_session=shift.p,
+        tests=shift.tests,
+        sessions=shift.sessions,
+    )
+
+
+def _slower_beside(
+    members: Sequence[_Member], shift: CommonShift, metric: str, comparisons: int
+) -> Iterator[tuple[str, Comparison]]:
+    """The tests that are slower once the shift of all is taken out, and were not found so alone."""
+    for member in members:
+        baseline, new = without_common_shift(member.test, shift)
+        window = member.judged.window
+        found = compare(baseline, new, comparisons=comparisons, spans_a_day=window.spans_a_day)
+        if found.verdict is Verdict.SLOWER and member.judged.record.verdict is not Verdict.SLOWER:
+            yield member.judged.record.nodeid, replace(found, metric=metric, stratum=member.stratum)
