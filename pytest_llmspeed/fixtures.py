@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_llmspeed.edges.engines.base import Engine
+    from collections.abc import Iterator
+
+    from pytest_llmspeed.app.run import Run
+    from pytest_llmspeed.edges.engines.base import Engine, EngineSpec
+    from pytest_llmspeed.edges.lock import DeviceLock
     from pytest_llmspeed.measuring.client import LLMClient
+    from pytest_llmspeed.state import TestState
 
 
 @pytest.fixture(scope="session")
@@ -28,24 +33,34 @@ def _llmspeed_backend(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture
-def llm_backend(request: pytest.FixtureRequest, llm_backend_options: dict[str, Any]) -> Engine:
-    """The engine of this test, leased: started if it is not running yet."""
+def llm_backend(request: pytest.FixtureRequest, llm_backend_options: dict[str, Any]) -> Iterator[Engine]:
+    """The engine of this test, leased: started if it is not running yet.
+
+    Until the test's end no other process measures on the same device, or the same server.
+    """
     from pytest_llmspeed.core.errors import LLMSpeedError
     from pytest_llmspeed.marks import state_of
     from pytest_llmspeed.state import run_of
 
     run, state = run_of(request.config), state_of(request.node)
-    problems = list(state.plan.problems)
+    problems, lock = list(state.plan.problems), None
     if not problems:
         try:
-            state.engine = _leased(run, state, llm_backend_options)
-            return state.engine
+            spec = _spec(run, state, llm_backend_options)
+            lock = _locked(run, spec, request)
+            state.engine = run.pool.lease(spec)
         except LLMSpeedError as error:
             problems.append(str(error))
-    pytest.fail("\n".join(problems), pytrace=False)  # outside of the except: the message stands alone
+    try:
+        if problems or state.engine is None:  # outside of the except: the message stands alone
+            pytest.fail("\n".join(problems), pytrace=False)
+        yield state.engine
+    finally:
+        if lock is not None:
+            lock.release()
 
 
-def _leased(run: Any, state: Any, run_time: dict[str, Any]) -> Engine:
+def _spec(run: Run, state: TestState, run_time: dict[str, Any]) -> EngineSpec:
     from pytest_llmspeed.app.settings import spec_for
     from pytest_llmspeed.core.errors import SettingsError
 
@@ -53,8 +68,20 @@ def _leased(run: Any, state: Any, run_time: dict[str, Any]) -> Engine:
     spec = spec_for(run.settings, run.registry, choice.mark, choice.backend, run_time)
     if problems := list(run.registry.problems(spec)):
         raise SettingsError("\n".join(problems))
-    engine: Engine = run.pool.lease(spec)
-    return engine
+    return spec
+
+
+def _locked(run: Run, spec: EngineSpec, request: pytest.FixtureRequest) -> DeviceLock | None:
+    """The lock on what the engine is measured on, taken; None where nothing could be disturbed."""
+    from pytest_llmspeed.edges.lock import DeviceLock
+
+    device = run.registry.measured_on(spec)
+    if device is None:
+        return None
+    terminal = request.config.pluginmanager.get_plugin("terminalreporter")
+    lock = DeviceLock(device, owner=request.node.nodeid)
+    lock.acquire(on_wait=terminal.write_line if terminal else lambda _: None)
+    return lock
 
 
 @pytest.fixture

@@ -37,6 +37,7 @@ FLOORS: list[dict[str, set[str]]] = [
         "edges.clock": set(),
         "edges.machine": set(),
         "edges.loop": set(),
+        "edges.lock": set(),
         "edges.telemetry.cpu": {"edges.clock"},
         "edges.store.folder": set(),
         "edges.store.run_file": set(),

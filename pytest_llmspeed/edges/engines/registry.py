@@ -74,3 +74,7 @@ class Registry:
     def device(self, spec: EngineSpec) -> str | None:
         """What an engine of this spec would occupy."""
         return self.engine(spec.backend).device
+
+    def measured_on(self, spec: EngineSpec) -> str | None:
+        """What two measurements at once would disturb each other on: the device, or the server's address."""
+        return self.device(spec) or spec.options.get("url")

@@ -1,0 +1,90 @@
+"""Under pytest-xdist: one measurement at a time on a device, and a worker that dies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support import shows
+
+if TYPE_CHECKING:
+    from support import Project
+
+WATCH = """
+    import os
+    import pathlib
+    import time
+    import pytest
+
+    INSIDE = pathlib.Path("inside")
+
+    @pytest.mark.parametrize("n", range(6))
+    def test_it(llm_client, n):
+        INSIDE.mkdir()              # fails if another test is measuring
+        llm_client.measure("hello", max_tokens=4)
+        time.sleep(0.02)
+        INSIDE.rmdir()
+"""
+
+
+@pytest.mark.parametrize("workers", ["2", "4"])
+def test_workers_measure_one_after_the_other(project: Project, workers: str) -> None:
+    """No two tests are between set-up and teardown of one device's engine at once."""
+    project.write(WATCH)
+    project.run("-n", workers).assert_outcomes(passed=6)
+
+
+def test_a_killed_worker_loses_only_its_test(project: Project) -> None:
+    """The others are measured, judged and stored; nothing hangs on the dead one's lock."""
+    project.write(
+        """
+        import os
+        import pytest
+
+        @pytest.mark.parametrize("n", range(5))
+        def test_it(llm_client, n):
+            llm_client.measure(f"hello {n}", max_tokens=4)
+            if n == 2:
+                os._exit(1)
+        """
+    )
+    result = project.run("-n", "2", "--llmspeed-update-baseline")
+    assert result.ret == 1
+    shows(result, "crashed while running", "4 tests measured")
+    assert len(project.run_files) == 1
+
+
+@pytest.mark.parametrize("workers", ["0", "2", "4"])
+def test_the_same_samples_get_the_same_verdict(project: Project, workers: str) -> None:
+    """On the fake clock, however many workers there are."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.llm_backend("scripted", ttft_ms=100)
+        @pytest.mark.parametrize("n", range(4))
+        def test_it(llm_client, n): llm_client.measure(f"hello {n}", max_tokens=8)
+        """
+    )
+    project.record(3)
+    project.script(factor=1.6)
+    project.run("-n", workers).assert_outcomes(failed=4)
+    for number in range(4):
+        assert set(project.verdicts(f"test_it[{number}]").values()) == {"slower"}
+
+
+def test_loadgroup_does_not_change_the_identity(project: Project) -> None:
+    """xdist adds the group to node ids; the baseline is met all the same."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.xdist_group("one")
+        def test_it(llm_client): llm_client.measure("hello", max_tokens=8)
+        """
+    )
+    project.record(2)
+    project.run("-n", "2", "--dist", "loadgroup")
+    (test,) = project.report["tests"]
+    assert test["identity"] == "test_it.py::test_it"
+    assert {found["sessions"] for found in test["comparisons"]} == {2}
