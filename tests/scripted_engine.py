@@ -91,7 +91,7 @@ class ScriptedEngine:
         )
 
     def _noise(self) -> float:
-        return max(0.5, self._random.gauss(1, 0.03))
+        return max(0.5, self._random.gauss(1, setting("SPREAD", 0.03)))
 
     @staticmethod
     def _words(tokens: int) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from statistics import median
 from typing import Any
 
@@ -28,6 +29,8 @@ from pytest_llmspeed.core.verdicts import (
 GATED = ("ttft_ms", "tpot_ms")
 LENGTH_BOUND = ("e2e_ms", "throughput_tps")
 """Metrics that follow the length of the answer."""
+OLD = timedelta(days=30)
+"""From this age on a baseline is told to be old: drivers, images and machines have moved on."""
 LENGTH_SLACK = 1.10
 WORKLOAD_SLACK = 1.20
 
@@ -123,9 +126,20 @@ def _compare(case: Case, stratum: str, metric: str) -> Comparison:
     before, now = case.window.usual(stratum, "output_tokens"), series.output_tokens
     if metric in LENGTH_BOUND and before and now and _apart(before, now) > LENGTH_SLACK:
         return Comparison(Verdict.INCOMPARABLE, f"answers had {before:g} tokens, now {now:g}")
+    found = _against(case, case.window.values(stratum, metric), stratum, metric)
+    anchor = case.window.anchor_values(stratum, metric)
+    if anchor and CONSEQUENCES[found.verdict].stored:
+        creep = _against(case, anchor, stratum, metric)
+        if creep.verdict is Verdict.SLOWER:
+            since = case.window.anchor[0].started[:10]
+            return replace(creep, verdict=Verdict.SUSPECT, reason=advice.crept(since))
+    return found
+
+
+def _against(case: Case, baseline: Sequence[Sequence[float]], stratum: str, metric: str) -> Comparison:
     return compare(
-        case.window.values(stratum, metric),
-        series.values.get(metric, ()),
+        baseline,
+        case.now.series[stratum].values.get(metric, ()),
         larger_is_worse=metric_of(metric).better == "lower",
         comparisons=case.comparisons,
         spans_a_day=case.window.spans_a_day,
@@ -174,6 +188,9 @@ def _with_consequences(
     if case.earlier and accepted is None:
         problems += (f"an earlier attempt of this test was slower, and that stands: {case.earlier}",)
         record = replace(record, verdict=Verdict.SLOWER)
+    age = case.window.age(case.now.started)
+    if age is not None and age > OLD:
+        hints.append(advice.aged(age.days))
     hints += [_close_call(found, case.budgets) for found in record.budgets if found.kept and found.close_call]
     return replace(record, problems=problems, advice=tuple(hints), accepted=accepted)
 

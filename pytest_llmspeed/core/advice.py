@@ -79,7 +79,7 @@ def accept(reasons: str) -> str:
 
 def suspect(found: Comparison) -> str:
     """What to do about a suspect."""
-    return f"{name(found)} may be slower: {moved(found)}; run it again, or look at the change"
+    return f"{name(found)} may be slower: {moved(found)}; {found.reason}; run it again, or look at the change"
 
 
 def machine_busy(disturbed: int, total: int) -> str:
@@ -168,3 +168,13 @@ def suite_shift(metric: str, ratio: float, ci: tuple[float, float], tests: int) 
 def slower_beside(nodeid: str, found: Comparison) -> str:
     """The sentence on a test that is slower once the suite's own shift is taken out."""
     return f"{nodeid}: {name(found)} is slower beside the other tests of this run: {moved(found)}"
+
+
+def crept(since: str) -> str:
+    """Why a test is suspect that no single session made slower."""
+    return f"it crept up in small steps since {since}, the beginning of its level"
+
+
+def aged(days: int) -> str:
+    """What to do about an old baseline."""
+    return f"the baseline is {days} days old: store a new session with pytest {UPDATE}"

@@ -19,6 +19,8 @@ from pytest_llmspeed.core.metrics import TOKENS_PER_EVENT_LIMIT
 from pytest_llmspeed.core.verdicts import Verdict
 
 SERIES_METRICS = ("ttft_ms", "ttfo_ms", "tpot_ms", "e2e_ms", "throughput_tps", "itl_ms")
+ANCHOR = 3
+"""So many first sessions of a level are its anchor: creep is seen against them."""
 COUNTS = ("output_tokens", "prompt_tokens")
 
 
@@ -57,10 +59,11 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The sessions that count, oldest first, and the facts recorded with the newest."""
+    """The sessions that count, oldest first; `anchor` are the level's first, once they count no more."""
 
     sessions: tuple[Session, ...] = ()
     spans_a_day: bool = False
+    anchor: tuple[Session, ...] = ()
     differs: tuple[str, ...] = field(default=())
     """Where the identity exists under another key only: "precision: bf16 → fp16", …"""
 
@@ -71,14 +74,28 @@ class Window:
 
     def values(self, stratum: str, metric: str) -> list[tuple[float, ...]]:
         """A metric's values of one stratum, one tuple a session that has any."""
-        found = (s.series[stratum].values.get(metric, ()) for s in self.sessions if stratum in s.series)
-        return [values for values in found if values]
+        return _values(self.sessions, stratum, metric)
+
+    def anchor_values(self, stratum: str, metric: str) -> list[tuple[float, ...]]:
+        """The same of the level's first sessions."""
+        return _values(self.anchor, stratum, metric)
+
+    def age(self, started: str) -> timedelta | None:
+        """How much older the newest session is than one started at a time; None without sessions."""
+        if not self.sessions:
+            return None
+        return datetime.fromisoformat(started) - datetime.fromisoformat(self.sessions[-1].started)
 
     def usual(self, stratum: str, what: str) -> float | None:
         """The median over sessions of `output_tokens` or `prompt_tokens`; None if unknown."""
         found = (getattr(s.series[stratum], what) for s in self.sessions if stratum in s.series)
         known = [value for value in found if value is not None]
         return median(known) if known else None
+
+
+def _values(sessions: Sequence[Session], stratum: str, metric: str) -> list[tuple[float, ...]]:
+    found = (s.series[stratum].values.get(metric, ()) for s in sessions if stratum in s.series)
+    return [values for values in found if values]
 
 
 def sessions_of_run(run: Mapping[str, Any]) -> Iterator[Session]:
@@ -160,8 +177,9 @@ def window(history: Iterable[Session], identity: str, key: Mapping[str, Any]) ->
     same = [session for session in mine if session.key == key]
     if not same:
         return Window(differs=tuple(_differences(mine[-1].key, key)) if mine else ())
-    level = current_level(same)[-WINDOW:]
-    return Window(tuple(level), spans_a_day=_span(level) >= timedelta(days=1))
+    level = current_level(same)
+    recent, anchor = level[-WINDOW:], level[:ANCHOR] if len(level) >= WINDOW + ANCHOR else []
+    return Window(tuple(recent), _span(recent) >= timedelta(days=1), tuple(anchor))
 
 
 def current_level(sessions: Sequence[Session]) -> list[Session]:

@@ -11,12 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_llmspeed.core.baselines import Session, current_level
+from pytest_llmspeed.core.baselines import ANCHOR, Session, current_level
 from pytest_llmspeed.core.decision import WINDOW
 from pytest_llmspeed.core.environment import what_changed
-
-ANCHOR = 3
-"""So many first sessions of a level are kept: creep is seen against them."""
 
 RunId = tuple[str, str]
 """Environment and run: a run that measured in two environments has a file in each."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pytest_llmspeed.core.errors import GenerationError, SettingsError
 from pytest_llmspeed.core.exchange import Endpoint, Exchange, Request
@@ -14,7 +14,8 @@ from pytest_llmspeed.edges.engines.base import Engine
 from pytest_llmspeed.edges.loop import LoopThread
 from pytest_llmspeed.edges.telemetry.cpu import CPUWatch
 from pytest_llmspeed.measuring.recorder import Recorder
-from pytest_llmspeed.measuring.rounds import LEAST_ROUNDS, WARMUP, rounds
+from pytest_llmspeed.measuring.rounds import AUTO_STOPS, LEAST_ROUNDS, WARMUP, steady_enough
+from pytest_llmspeed.measuring.rounds import rounds as round_loop
 
 MAX_TOKENS = 128
 TIMEOUT_S = 120.0
@@ -88,7 +89,7 @@ class LLMClient:
         self,
         prompt: Prompt,
         *,
-        rounds: int | None = None,
+        rounds: int | Literal["auto"] | None = None,
         warmup: int = WARMUP,
         model: str | None = None,
         max_tokens: int | None = MAX_TOKENS,
@@ -101,6 +102,7 @@ class LLMClient:
         """Return the measurement of one request repeated, failures counted.
 
         Takes as many rounds as the test's budgets need, at least ten, unless `rounds` says how many.
+        With `rounds="auto"` it stops at 5, 10, 20 or 40, once TTFT and TPOT are steady.
         """
         request = _request(
             prompt,
@@ -111,8 +113,16 @@ class LLMClient:
             timeout_s=timeout_s,
             extra_body=extra_body or {},
         )
-        start, count = self._recorder.count, rounds or self._rounds_needed(label)
-        for _ in self._rounds(count, warmup, body=False):
+        start, needed = self._recorder.count, self._rounds_needed(label)
+        if rounds == "auto":
+            least = needed if needed > LEAST_ROUNDS else 0
+            enough = steady_enough(self._recorder, start, least)
+            planned = round_loop(
+                self._recorder, max(AUTO_STOPS[-1], needed), warmup, body=False, enough=enough
+            )
+        else:
+            planned = round_loop(self._recorder, rounds or needed, warmup, body=False)
+        for _ in planned:
             self._send(request, "measure", label)
         return self._recorder.since(start)
 
@@ -122,10 +132,7 @@ class LLMClient:
         The calls of the first `warmup` rounds are left out. Calls are told apart by their place in
         the body. Yields the number of the round, negative during warm-up.
         """
-        return self._rounds(count, warmup, body=True)
-
-    def _rounds(self, count: int, warmup: int, *, body: bool) -> Iterator[int]:
-        return rounds(self._recorder, count, warmup, body=body)
+        return round_loop(self._recorder, count, warmup, body=True)
 
     def _send(self, request: Request, call: CallKind, label: str | None) -> tuple[Exchange, Sample]:
         """Send one request and record it, with what others took of the processor meanwhile."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 from pytest_llmspeed.core.errors import SettingsError
@@ -16,11 +16,23 @@ RETAKES = 2
 """Disturbed rounds are taken again until there are at most this many times as many rounds as asked."""
 
 
-def rounds(recorder: Recorder, count: int, warmup: int, *, body: bool) -> Iterator[int]:
+AUTO_STOPS = (5, 10, 20, 40)
+"""Where `rounds="auto"` looks whether it may stop."""
+
+
+def rounds(
+    recorder: Recorder,
+    count: int,
+    warmup: int,
+    *,
+    body: bool,
+    enough: Callable[[int], bool] = lambda _: False,
+) -> Iterator[int]:
     """Yield -warmup … -1 for the warm-up rounds, then 0, 1, … for the measured ones.
 
-    There are `count` of these, and further ones for those that other programs disturbed. With
-    `body` the calls of a round are told apart by their place in it.
+    There are `count` of these, and further ones for those that other programs disturbed; fewer
+    where `enough`, asked with the number of quiet rounds so far, says so. With `body` the calls of
+    a round are told apart by their place in it.
     """
     if count < 1 or warmup < 0:
         raise SettingsError(f"rounds({count}, warmup={warmup}): at least one round, no negative warm-up")
@@ -35,3 +47,24 @@ def rounds(recorder: Recorder, count: int, warmup: int, *, body: bool) -> Iterat
             yield number
         quiet += number >= 0 and recorder.was_quiet_since(before)
         number += 1
+        if number > 0 and enough(quiet):
+            return
+
+
+def steady_enough(recorder: Recorder, start: int, least: int) -> Callable[[int], bool]:
+    """Return the stop of `rounds="auto"`: at 5, 10, 20 or 40 quiet rounds, once TTFT and TPOT are steady.
+
+    Requests before `start` are another measurement's; at least `least` rounds are made.
+    """
+
+    def enough(quiet: int) -> bool:
+        if quiet not in AUTO_STOPS or quiet < least:
+            return False
+        from pytest_llmspeed.core.decision import is_steady
+
+        measured = recorder.since(start)
+        return all(
+            is_steady(values) for metric in ("ttft_ms", "tpot_ms") if (values := measured.values(metric))
+        )
+
+    return enough

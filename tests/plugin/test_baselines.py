@@ -246,3 +246,26 @@ def test_workers_give_the_same_verdicts_and_the_controller_writes(project: Proje
     result = project.run("-n", workers)
     result.assert_outcomes(failed=4)
     shows(result, "4 tests measured: 4 slower")
+
+
+def test_creep_is_seen_against_the_beginning_of_the_level(chat: Project) -> None:
+    """3 % slower each session hides from the last ten; the level's first sessions show it."""
+    for number in range(16):
+        chat.script(seed=300 + number, factor=1.03**number)
+        assert chat.run("--llmspeed-update-baseline").ret == 0
+    assert len(chat.run_files) == 16
+    result = chat.run()
+    assert "suspect" in chat.verdicts().values()
+    shows(result, "it crept up in small steps since")
+
+
+def test_an_old_baseline_is_said_to_be_old(chat: Project) -> None:
+    """Past thirty days one line says so; the verdict stands."""
+    chat.record(3)
+    for path in chat.run_files:
+        run = json.loads(path.read_text())
+        run["run"]["started"] = "2020-01-01T00:00:00+00:00"
+        path.write_text(json.dumps(run))
+    result = chat.run()
+    result.assert_outcomes(passed=1)
+    shows(result, "days old: store a new session")

@@ -1,18 +1,39 @@
-"""The JSON report as a file."""
+"""Reports as files."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pytest_llmspeed.core.errors import StoreError
 
 
 def write_report(path: Path, report: dict[str, Any]) -> None:
-    """Write the report, its folder created where missing; raises `StoreError`."""
+    """Write the JSON report, its folder created where missing; raises `StoreError`."""
+    _write(path, json.dumps(report, indent=1, ensure_ascii=True) + "\n", "w")
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write a report of lines, its folder created where missing; raises `StoreError`."""
+    _write(path, _joined(lines), "w")
+
+
+def append_lines(path: Path, lines: Iterable[str]) -> None:
+    """Add lines to a file that others write to too, after an empty one; raises `StoreError`."""
+    _write(path, "\n" + _joined(lines), "a")
+
+
+def _joined(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _write(path: Path, text: str, mode: Literal["w", "a"]) -> None:
+    """Write text of any kind: an answer or an error may hold half of a surrogate pair."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(report, indent=1, ensure_ascii=True) + "\n", encoding="utf-8")
+        with path.open(mode, encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
     except OSError as error:
         raise StoreError(f"the report cannot be written to {path}: {error.strerror or error}") from error

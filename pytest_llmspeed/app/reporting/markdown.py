@@ -1,0 +1,83 @@
+"""Records → GitHub-flavoured markdown, for a pull request or a step summary. Decided elsewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pytest_llmspeed.app.reporting.rows import HEADERS, Row, Said, counts, rows, sentences
+from pytest_llmspeed.core.record import SuiteVerdict, TestRecord
+
+RULE = ("---", "---", "---:", "---:", "---:", "---")
+_MARKUP = re.compile(r"[\\`*\[\]<>|~&]|(?<!\w)_|_(?!\w)")
+
+
+def markdown(
+    records: Sequence[TestRecord],
+    *,
+    suite: SuiteVerdict | None = None,
+    stored: Sequence[Path] = (),
+    problems: Sequence[str] = (),
+) -> Iterator[str]:
+    """Yield the lines of the report: counts as heading, a table, what failed and advice, all rows folded.
+
+    The table has a row for what is not passed. It stands alone, so what fails a test is said too.
+    """
+    yield f"### LLM speed: {_text(counts(records))}"
+    told = [row for record in records for row in rows(record, verbose=False)]
+    yield from _after_a_blank(_table(told))
+    yield from _after_a_blank(_list(list(sentences(records, suite, failures=True)), stored, problems))
+    everything = [row for record in records for row in rows(record, verbose=True)]
+    if len(everything) > len(told):
+        yield from ("", f"<details><summary>All rows ({len(everything)})</summary>")
+        yield from _after_a_blank(_table(everything))
+        yield from ("", "</details>")
+
+
+def _after_a_blank(lines: Iterator[str]) -> Iterator[str]:
+    """The lines after an empty one; nothing where there are none."""
+    for place, line in enumerate(lines):
+        if not place:
+            yield ""
+        yield line
+
+
+def _table(shown: Sequence[Row]) -> Iterator[str]:
+    if not shown:
+        return
+    yield _line(HEADERS)
+    yield _line(RULE)
+    for nodeid, *cells in shown:
+        yield _line([_code(nodeid).replace("|", r"\|"), *map(_text, cells)])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _list(said: Sequence[Said], stored: Sequence[Path], problems: Sequence[str]) -> Iterator[str]:
+    for nodeids, sentence in said:
+        yield f"- {_named(nodeids)}{_text(sentence)}"
+    for problem in problems:
+        yield f"- {_text(problem)}"
+    for path in stored:
+        yield f"- baseline stored: {_code(str(path))}"
+
+
+def _named(nodeids: Sequence[str]) -> str:
+    if not nodeids:
+        return ""
+    return f"{_code(nodeids[0]) if len(nodeids) == 1 else f'{len(nodeids)} tests'}: "
+
+
+def _text(words: str) -> str:
+    """Words on one line, shown as they are: what markdown would read as markup is escaped."""
+    return _MARKUP.sub(r"\\\g<0>", " ".join(words.split()))
+
+
+def _code(words: str) -> str:
+    """Words as code, fenced by more backticks than they hold in a row."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", words)), default=0))
+    padding = " " if len(fence) > 1 else ""
+    return f"{fence}{padding}{' '.join(words.split())}{padding}{fence}"

@@ -1,0 +1,150 @@
+"""What every report for people says of the records: rows, sentences, counts. Drawn elsewhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from pytest_llmspeed.core.advice import (
+    counted,
+    name,
+    percent,
+    quantity,
+    size,
+    slower_beside,
+    suite_shift,
+)
+from pytest_llmspeed.core.metrics import METRICS, metric_of
+from pytest_llmspeed.core.record import SuiteVerdict, TestRecord
+from pytest_llmspeed.core.verdicts import BudgetCheck, Comparison, Verdict, worst_of_each_metric
+
+HEADERS = ("test", "metric", "baseline", "now", "change", "verdict")
+DASH = "–"
+
+Row = tuple[str, str, str, str, str, str]
+Said = tuple[tuple[str, ...], str]
+"""Node ids of the tests that a sentence is about (none: the run), and the sentence."""
+
+
+def rows(record: TestRecord, *, verbose: bool) -> Iterator[Row]:
+    """Yield the rows of a test: of what is not passed, with `verbose` of everything."""
+    if record.partial:
+        done = counted(len(record.measurement.samples), "request")
+        yield (record.nodeid, DASH, DASH, DASH, DASH, f"interrupted after {done}")
+        return
+    for check in record.budgets:
+        if verbose or not check.kept:
+            yield _budget_row(record, check)
+    for found in worst_of_each_metric(record.comparisons):
+        if verbose or found.verdict is not Verdict.PASSED:
+            yield _comparison_row(record, found)
+    if record.verdict is Verdict.INVALID:
+        reason = record.problems[-1] if record.problems else ""
+        yield (record.nodeid, DASH, DASH, DASH, DASH, f"invalid: {reason.partition(';')[0]}")
+
+
+def _budget_row(record: TestRecord, check: BudgetCheck) -> Row:
+    unit_of = _metric_key(check.name)
+    sign = "≥" if metric_of(unit_of).better == "higher" else "≤"
+    label = f" of {check.label!r}" if check.label else ""
+    metric = f"{check.name}{label} {sign} {quantity(check.limit, unit_of)}"
+    now = DASH if check.observed is None else quantity(check.observed, unit_of)
+    return (record.nodeid, metric, DASH, now, DASH, _budget_word(check))
+
+
+def _budget_word(check: BudgetCheck) -> str:
+    if check.observed is None:
+        return "not measured"
+    if not check.kept:
+        return "budget missed"
+    return "budget kept, a close call" if check.close_call else "budget kept"
+
+
+def _metric_key(budget_name: str) -> str:
+    return next(m.key for m in METRICS.values() if budget_name.startswith(m.name))
+
+
+def _comparison_row(record: TestRecord, found: Comparison) -> Row:
+    return (
+        record.nodeid,
+        name(found),
+        DASH if found.baseline is None else quantity(found.baseline, found.metric),
+        DASH if found.now is None else quantity(found.now, found.metric),
+        change(found) or DASH,
+        _verdict(record, found),
+    )
+
+
+def change(found: Comparison) -> str | None:
+    """Return the change with its 95 % interval, "+12 % (+3.0 % to +21 %)"; None where there is none."""
+    if found.delta is None or found.ci is None:
+        return None
+    low, high = (percent(bound) for bound in found.ci)
+    return f"{percent(found.delta)} ({low} to {high})"
+
+
+def _verdict(record: TestRecord, found: Comparison) -> str:
+    """The verdict with its number: what `passed` rules out, what would show, what was accepted."""
+    if found.verdict is Verdict.SLOWER and record.accepted is not None:
+        return f"slower, accepted: {record.accepted}"
+    if found.verdict is Verdict.PASSED:
+        return "passed: no slowdown above 20 %"
+    if found.verdict is Verdict.SUSPECT:
+        return "suspect: may be slower"
+    if found.verdict is Verdict.INCONCLUSIVE and found.visible is not None:
+        return f"inconclusive: {size(found.visible)} or more would show"
+    return found.verdict.value.replace("_", " ")
+
+
+def sentences(
+    records: Sequence[TestRecord], suite: SuiteVerdict | None, *, failures: bool = False
+) -> Iterator[Said]:
+    """Yield each piece of advice once, with the tests that it is for; then what the suite says.
+
+    With `failures` the sentences that fail tests come first: for a report that stands alone.
+    """
+    if failures:
+        yield from _once([(record.nodeid, record.problems) for record in records])
+    yield from _once([(record.nodeid, record.advice) for record in records])
+    for shift in suite.shifts if suite else ():
+        if shift.verdict is Verdict.SLOWER:
+            yield (), suite_shift(shift.metric, shift.delta, shift.ci, shift.tests)
+    for nodeid, found in suite.alone if suite else ():
+        yield (nodeid,), slower_beside(found)
+
+
+def _once(said: Sequence[tuple[str, Sequence[str]]]) -> Iterator[Said]:
+    tests: dict[str, list[str]] = {}
+    for nodeid, sentences_of_test in said:
+        for sentence in sentences_of_test:
+            tests.setdefault(sentence, []).append(nodeid)
+    for sentence, nodeids in tests.items():
+        yield tuple(nodeids), sentence
+
+
+def counts(records: Sequence[TestRecord]) -> str:
+    """Return one line that says how many tests were measured and what was found."""
+    found = Counter(_word(record) for record in records)
+    order = [verdict.value for verdict in Verdict]
+    parts = [f"{found[word]} {_spoken(word)}" for word in sorted(found, key=lambda w: _place(order, w))]
+    missed = sum(not check.kept for record in records for check in record.budgets)
+    if missed:
+        parts.append(f"{counted(missed, 'budget')} missed")
+    return f"{counted(len(records), 'test')} measured: {', '.join(parts) or 'nothing'}"
+
+
+def _place(order: list[str], word: str) -> int:
+    return order.index(word) if word in order else len(order)
+
+
+def _word(record: TestRecord) -> str:
+    """What the counting line calls a test."""
+    if record.partial:
+        return "interrupted"
+    if record.accepted is not None:
+        return "accepted"
+    return "not compared" if record.verdict is None else record.verdict.value
+
+
+def _spoken(word: str) -> str:
+    return "without baseline" if word == Verdict.NO_BASELINE else word
