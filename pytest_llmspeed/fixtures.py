@@ -44,15 +44,15 @@ def llm_backend(request: pytest.FixtureRequest, llm_backend_options: dict[str, A
 
     run, state = run_of(request.config), state_of(request.node)
     problems, lock = list(state.plan.problems), None
-    if not problems:
-        try:
-            spec = _spec(run, state, llm_backend_options)
-            lock = _locked(run, spec, request)
-            state.engine = run.pool.lease(spec)
-        except LLMSpeedError as error:
-            problems.append(str(error))
     try:
-        if problems or state.engine is None:  # outside of the except: the message stands alone
+        if not problems:
+            try:
+                spec = _spec(run, state, llm_backend_options)
+                lock = _locked(run, spec, request)
+                state.engine = run.pool.lease(spec)
+            except LLMSpeedError as error:
+                problems.append(str(error))
+        if state.engine is None:  # outside of the except: the message stands alone
             pytest.fail("\n".join(problems), pytrace=False)
         yield state.engine
     finally:

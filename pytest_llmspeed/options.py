@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ import pytest
 if TYPE_CHECKING:
     from pytest_llmspeed.app.run import Run
     from pytest_llmspeed.app.settings import Settings
+
+STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 
 INI: dict[str, tuple[str, Any, str]] = {
     "backend": ("string", None, "backend of tests that name none"),
@@ -50,6 +53,7 @@ def add(parser: pytest.Parser) -> None:
     value("--llmspeed-require-baseline", action="store_true", help="fail tests that have no baseline")
     value("--llmspeed-strict", action="store_true", help="fail inconclusive and suspect tests too")
     value("--llmspeed-json", metavar="FILE", help="write a JSON report")
+    value("--llmspeed-markdown", metavar="FILE", help="write a markdown report")
     for name, (kind, default, about) in INI.items():
         parser.addini(f"llmspeed_{name}", about, type=kind, default=default)  # type: ignore[arg-type]
 
@@ -100,6 +104,8 @@ def read(config: pytest.Config) -> Settings:
         require_baseline=given.llmspeed_require_baseline,
         strict=given.llmspeed_strict,
         json=given.llmspeed_json,
+        markdown=given.llmspeed_markdown,
+        step_summary=os.environ.get(STEP_SUMMARY) or None,
         ini={name: config.getini(f"llmspeed_{name}") for name in INI},
         cwd=Path(config.invocation_params.dir),
         ini_folder=config.inipath.parent if config.inipath else config.rootpath,

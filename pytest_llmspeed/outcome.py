@@ -30,6 +30,18 @@ def conclude(item: pytest.Item) -> None:
     if state := state_or_none(item):
         budgets, override = state.plan.budgets, overridden_in(item)
         state.record = run_of(item.config).judge(_raw_record(item, state), budgets, override)
+        _set_properties(item, state.record)
+
+
+def _set_properties(item: pytest.Item, record: TestRecord) -> None:
+    """Set what JUnit shows of the test: the reports of this phase and the next take it from the item.
+
+    Those of an earlier attempt go.
+    """
+    from pytest_llmspeed.app.reporting.properties import PREFIX, properties
+
+    others = [each for each in item.user_properties if not each[0].startswith(PREFIX)]
+    item.user_properties[:] = [*others, *properties(record)]
 
 
 def note_interrupted(item: pytest.Item) -> None:

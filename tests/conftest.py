@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+
 import numpy as np  # noqa: F401  (loaded once a process: pytester would load it anew in each run)
 import pytest
 import scipy.stats  # noqa: F401
@@ -19,4 +21,6 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Proje
     for variable in JOB_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    monkeypatch.setenv("TMPDIR", str(pytester.mkdir("tmp")))  # locks of its own: nobody else to wait for
+    monkeypatch.setattr(tempfile, "tempdir", None)
     return Project(pytester, monkeypatch)

@@ -113,3 +113,13 @@ class BrokenEngine(ScriptedEngine):
     def start(cls, spec: EngineSpec) -> Self:
         log("broken start")
         raise EngineError("the broken engine does not start: mend it")
+
+
+class InterruptedEngine(ScriptedEngine):
+    """Its start is ended by an exception that is not ours."""
+
+    name: ClassVar[str] = "interrupted"
+
+    @classmethod
+    def start(cls, spec: EngineSpec) -> Self:
+        raise RuntimeError("out of time")

@@ -18,12 +18,15 @@ def pytest_llmspeed_backends():
         "scripted": "scripted_engine:ScriptedEngine",
         "scripted2": "scripted_engine:SecondScriptedEngine",
         "broken": "scripted_engine:BrokenEngine",
+        "interrupted": "scripted_engine:InterruptedEngine",
     }
 """
 INI = """
 [pytest]
 pythonpath = .
 llmspeed_backend = scripted
+addopts = -p no:randomly
+asyncio_default_fixture_loop_scope = function
 """
 
 

@@ -115,8 +115,7 @@ def _comparisons(case: Case, busy: Container[str]) -> Iterator[Comparison]:
                 found = replace(_compare(case, stratum, metric), metric=metric, stratum=stratum)
                 yield replace(found, label=series.label, now=found.now or _median(series, metric))
     if not any_value and case.now.series:
-        reason = "no request gave a time to first token or per token; a budget on e2e_ms gets compared"
-        yield Comparison(Verdict.INCONCLUSIVE, reason, metric="ttft_ms")
+        yield Comparison(Verdict.INCONCLUSIVE, advice.no_time(), metric="ttft_ms")
 
 
 def _compare(case: Case, stratum: str, metric: str) -> Comparison:
@@ -125,7 +124,7 @@ def _compare(case: Case, stratum: str, metric: str) -> Comparison:
     series = case.now.series[stratum]
     before, now = case.window.usual(stratum, "output_tokens"), series.output_tokens
     if metric in LENGTH_BOUND and before and now and _apart(before, now) > LENGTH_SLACK:
-        return Comparison(Verdict.INCOMPARABLE, f"answers had {before:g} tokens, now {now:g}")
+        return Comparison(Verdict.INCOMPARABLE, advice.length(before, now))
     found = _against(case, case.window.values(stratum, metric), stratum, metric)
     anchor = case.window.anchor_values(stratum, metric)
     if anchor and CONSEQUENCES[found.verdict].stored:
@@ -177,12 +176,12 @@ def _with_consequences(
                 each for each in worst_of_each_metric(record.comparisons) if each.verdict is Verdict.SLOWER
             ]
             problems += tuple(advice.slower(each, changed) for each in slow)
-            hints.append(advice.accept('"why"'))
+            hints.append(advice.accept(advice.WHY))
     elif worst is not None:
         busy = busy_strata(record.measurement)
         sentence = _advice(worst, case, is_busy=worst.stratum in busy)
-        if _fails(worst.verdict, policy):
-            problems += (f"{worst.verdict.value}: {sentence}",)
+        if option := _failing_option(worst.verdict, policy):
+            problems += (advice.because_of(option, sentence),)
         elif sentence and not (problems and worst.verdict is Verdict.NO_BASELINE):
             hints.append(sentence)
     if case.earlier and accepted is None:
@@ -201,10 +200,12 @@ def _worst(record: TestRecord) -> Comparison | None:
     return max(fitting, key=severity, default=None)
 
 
-def _fails(verdict: Verdict, policy: Policy) -> bool:
+def _failing_option(verdict: Verdict, policy: Policy) -> str | None:
+    """The option that fails a test of this verdict, None if none does."""
     consequence = CONSEQUENCES[verdict]
-    required = consequence.fails_if_required and policy.require_baseline
-    return consequence.fails or required or (consequence.fails_if_strict and policy.strict)
+    if consequence.fails_if_required and policy.require_baseline:
+        return "--llmspeed-require-baseline"
+    return "--llmspeed-strict" if consequence.fails_if_strict and policy.strict else None
 
 
 def _advice(worst: Comparison, case: Case, *, is_busy: bool) -> str:
@@ -213,10 +214,15 @@ def _advice(worst: Comparison, case: Case, *, is_busy: bool) -> str:
         Verdict.INCONCLUSIVE: lambda: (advice.busy if is_busy else advice.inconclusive)(worst),
         Verdict.FASTER: lambda: advice.faster(worst),
         Verdict.NO_BASELINE: lambda: advice.no_baseline(case.elsewhere),
-        Verdict.INCOMPARABLE: lambda: advice.incomparable((worst.reason,)),
+        Verdict.INCOMPARABLE: lambda: _incomparable(worst, case),
     }
     maker = makers.get(worst.verdict)
     return maker() if maker else ""
+
+
+def _incomparable(worst: Comparison, case: Case) -> str:
+    differs = case.window.differs
+    return advice.incomparable(differs) if differs else advice.length_moved(worst)
 
 
 def _close_call(found: BudgetCheck, budgets: Sequence[Budget]) -> str:

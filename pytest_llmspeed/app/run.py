@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +12,8 @@ from pytest_llmspeed.app import update
 from pytest_llmspeed.app.history import History
 from pytest_llmspeed.app.judge import Case, Policy, gated_metrics, judge
 from pytest_llmspeed.app.reporting.lines import closing_section
-from pytest_llmspeed.app.reporting.report_file import write_report
+from pytest_llmspeed.app.reporting.markdown import markdown
+from pytest_llmspeed.app.reporting.report_file import append_lines, write_lines, write_report
 from pytest_llmspeed.app.settings import Settings
 from pytest_llmspeed.app.suite_judge import Judged, judge_suite
 from pytest_llmspeed.core.baselines import Session, session_of_test
@@ -46,6 +47,7 @@ class Run:
         self.history = History(self.store)
         self._suite: SuiteVerdict | None = None
         self._selected_comparisons = 0
+        self._sessions: dict[str, Session] = {}
         self._write_problems: list[str] = []
         self._earlier: dict[str, str] = {}
         self._started = clock.wall()
@@ -76,11 +78,11 @@ class Run:
 
     def judge(self, record: TestRecord, budgets: Sequence[Budget], overridden_in: str | None) -> TestRecord:
         """Return the record with its verdicts."""
-        environment = record.environment
+        environment, now = record.environment, self._session(record)
         case = Case(
             budgets=budgets,
             window=self.history.window(record),
-            now=self._session(record),
+            now=now,
             comparisons=self._comparisons(environment),
             elsewhere=self.history.elsewhere(environment),
             earlier=self._earlier.get(record.nodeid),
@@ -89,6 +91,7 @@ class Run:
         )
         policy = Policy(self.settings.require_baseline, self.settings.strict, self.settings.accept)
         judged = judge(record, case, policy)
+        self._sessions[record.nodeid] = now
         if judged.verdict is Verdict.SLOWER and judged.accepted is None:
             self._earlier.setdefault(record.nodeid, next(iter(judged.problems), ""))
         return judged
@@ -100,8 +103,8 @@ class Run:
     def judge_suite(self) -> bool:
         """Judge the tests of this run together; return False if that fails the run."""
         tests = [
-            Judged(record, self.history.window(record), self._session(record))
-            for record in self.records.values()
+            Judged(record, self.history.window(record), self._sessions.get(nodeid) or self._session(record))
+            for nodeid, record in self.records.items()
             if record.comparisons
         ]
         if tests:
@@ -124,28 +127,60 @@ class Run:
         return replace(self.facts, tests=tuple(self.records.values()), suite=self._suite)
 
     def write(self, *, may_store: bool) -> bool:
-        """Write baselines, if asked for and allowed, and the report; return False if either failed."""
+        """Write baselines, if asked for and allowed, and the reports; return False if any of it failed.
+
+        A step summary is nobody's order: one that cannot be written is told, and fails nothing.
+        """
+        writers = [self._write_baselines] if self.settings.update and may_store else []
+        writers += [self._write_json, self._write_markdown]
+        done = [self._is_done(writer) for writer in writers]
+        self._is_done(self._add_to_step_summary)
+        return all(done)
+
+    def _is_done(self, writer: Callable[[], None]) -> bool:
+        """Let something be written; return False, and keep the reason for the reports, if it cannot be."""
         try:
-            if self.settings.update and may_store:
-                self.stored_files = update.write(update.plan(self.finished), self.store)
-            if path := self.settings.json_file:
-                report = run_to_builtins(self.finished, text=self.settings.json_text)
-                write_report(path, report)
+            writer()
         except StoreError as error:
             self._write_problems.append(str(error))
             return False
         return True
 
+    def _write_baselines(self) -> None:
+        self.stored_files = update.write(update.plan(self.finished), self.store)
+
+    def _write_json(self) -> None:
+        if path := self.settings.json_file:
+            write_report(path, run_to_builtins(self.finished, text=self.settings.json_text))
+
+    def _write_markdown(self) -> None:
+        if path := self.settings.markdown_file:
+            write_lines(path, self.markdown())
+
+    def _add_to_step_summary(self) -> None:
+        if self.records and self.settings.step_summary:
+            append_lines(self.folder / self.settings.step_summary, self.markdown())
+
+    def markdown(self) -> Iterator[str]:
+        """The lines of the markdown report."""
+        return markdown(
+            self.finished.tests, suite=self._suite, stored=self.stored_files, problems=self._problems
+        )
+
     def closing_section(self, *, verbose: bool) -> Iterator[str]:
         """The lines of the closing section; none where no test was measured."""
-        problems = self.history.problems
         return closing_section(
             self.finished.tests,
             suite=self._suite,
             verbose=verbose,
             stored=self.stored_files,
-            problems=[*problems, *self._write_problems],
+            problems=self._problems,
         )
+
+    @property
+    def _problems(self) -> list[str]:
+        """What could not be read or written."""
+        return [*self.history.problems, *self._write_problems]
 
     def close(self) -> None:
         """Stop all engines."""

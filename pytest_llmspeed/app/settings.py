@@ -41,7 +41,10 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the command line and the ini file say. Absent is None, of `backends` the empty tuple."""
+    """What the command line and the ini file say. Absent is None, of `backends` the empty tuple.
+
+    `step_summary` is the file that GitHub Actions shows on the page of a job, where it runs one.
+    """
 
     backends: tuple[str, ...] = ()
     model: str | None = None
@@ -53,6 +56,8 @@ class Settings:
     require_baseline: bool = False
     strict: bool = False
     json: str | None = None
+    markdown: str | None = None
+    step_summary: str | None = None
     ini: Mapping[str, Any] = field(default_factory=dict)
     cwd: Path = Path()
     ini_folder: Path = Path()
@@ -78,6 +83,11 @@ class Settings:
     def json_file(self) -> Path | None:
         """Where the JSON report goes."""
         return None if self.json is None else self.cwd / self.json
+
+    @property
+    def markdown_file(self) -> Path | None:
+        """Where the markdown report goes."""
+        return None if self.markdown is None else self.cwd / self.markdown
 
     @property
     def json_text(self) -> bool:

@@ -9,7 +9,13 @@ from pytest_llmspeed.app.judge import GATED
 from pytest_llmspeed.core.baselines import Session, Window
 from pytest_llmspeed.core.decision import compare
 from pytest_llmspeed.core.record import SuiteShift, SuiteVerdict, TestRecord
-from pytest_llmspeed.core.suite import CommonShift, SuiteTest, common_shift, without_common_shift
+from pytest_llmspeed.core.suite import (
+    CommonShift,
+    SuiteTest,
+    common_shift,
+    may_be_slower_beside,
+    without_common_shift,
+)
 from pytest_llmspeed.core.verdicts import Comparison, Verdict, gravest
 
 
@@ -83,6 +89,8 @@ def _slower_beside(
 ) -> Iterator[tuple[str, Comparison]]:
     """The tests that are slower once the shift of all is taken out, and were not found so alone."""
     for member in members:
+        if not may_be_slower_beside(member.test, shift):
+            continue
         baseline, new = without_common_shift(member.test, shift)
         window = member.judged.window
         found = compare(baseline, new, comparisons=comparisons, spans_a_day=window.spans_a_day)

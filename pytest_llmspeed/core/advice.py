@@ -7,12 +7,25 @@ from collections.abc import Sequence
 from pytest_llmspeed.core.verdicts import BudgetCheck, Comparison
 
 UPDATE = "--llmspeed-update-baseline"
+RUN_AGAIN = "run it again, and if it stays, look at what changed"
+WHY = '"why"'
+TAKE_TEN = "take ten with llm_client.measure(…) or rounds(10)"
 
 
 def percent(ratio: float) -> str:
     """A ratio as a signed change: 1.28 → "+28 %"."""
     change = (ratio - 1) * 100
     return f"{change:+.0f} %" if abs(change) >= 10 else f"{change:+.1f} %"
+
+
+def size(ratio: float) -> str:
+    """A slowdown's factor as its size: 1.28 → "28 %"."""
+    return f"{(ratio - 1) * 100:.0f} %"
+
+
+def counted(number: int, thing: str) -> str:
+    """A number with its thing: "1 request", "2 requests"."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def quantity(value: float, metric: str) -> str:
@@ -37,8 +50,12 @@ def budget_missed(check: BudgetCheck, unit_of: str) -> str:
 def _interval(check: BudgetCheck, unit_of: str) -> str:
     if check.ci is None:
         return ""
-    low, high = ("?" if bound is None else quantity(bound, unit_of) for bound in check.ci)
-    return f" (95 % interval {low} to {high})"
+    low, high = (None if bound is None else quantity(bound, unit_of) for bound in check.ci)
+    if low and high:
+        return f" (95 % interval {low} to {high})"
+    if low or high:
+        return f" (95 % interval {f'from {low} on' if low else f'up to {high}'})"
+    return " (too few requests for an interval)"
 
 
 def slower(found: Comparison, changed: Sequence[str]) -> str:
@@ -54,7 +71,7 @@ def moved(found: Comparison) -> str:
     low, high = (percent(bound) for bound in found.ci)
     return (
         f"{quantity(found.baseline, found.metric)} → {quantity(found.now, found.metric)}, "
-        f"{percent(found.delta)} (95 % interval {low} to {high}, {_sessions(found.sessions)})"
+        f"{percent(found.delta)} (95 % interval {low} to {high}, {counted(found.sessions, 'stored session')})"
     )
 
 
@@ -63,13 +80,9 @@ def name(found: Comparison) -> str:
     return f"{found.metric} of {found.label!r}" if found.label else found.metric
 
 
-def _sessions(count: int) -> str:
-    return f"{count} stored session{'' if count == 1 else 's'}"
-
-
 def faster(found: Comparison) -> str:
     """What to do about a speed-up."""
-    return f"{name(found)} is faster: {moved(found)}; store it to guard it: pytest {UPDATE}"
+    return f"{name(found)} is faster: {moved(found)}; store it to keep it: pytest {UPDATE}"
 
 
 def accept(reasons: str) -> str:
@@ -79,7 +92,18 @@ def accept(reasons: str) -> str:
 
 def suspect(found: Comparison) -> str:
     """What to do about a suspect."""
-    return f"{name(found)} may be slower: {moved(found)}; {found.reason}; run it again, or look at the change"
+    said = f"{name(found)} may be slower: {moved(found)}; {found.reason}"
+    return f"{said}; {RUN_AGAIN}"
+
+
+def not_beyond_chance() -> str:
+    """Why a slowdown that shows is a suspect only."""
+    return "chance could explain it"
+
+
+def because_of(option: str, sentence: str) -> str:
+    """The sentence that fails a test only because an option asks for it."""
+    return f"{sentence} (the test fails because of {option})"
 
 
 def machine_busy(disturbed: int, total: int) -> str:
@@ -94,19 +118,61 @@ def busy(found: Comparison) -> str:
 
 def inconclusive(found: Comparison) -> str:
     """What to do where the data decide nothing."""
+    said = f"{name(found)} is undecided: {found.reason}"
     if found.visible is None:
-        return f"{name(found)}: {found.reason}; measure more with llm_client.measure(…) or rounds(10)"
-    seen = f"a slowdown from {percent(found.visible)} on would be seen"
-    return f"{name(found)}: {found.reason}; {seen}{_more(found)}"
+        return said
+    return f"{said}; {unseen(found.visible)}; {_next_step(found)}"
 
 
-def _more(found: Comparison) -> str:
-    """Which slowdown more sessions would show, if any number within the window would."""
+def unseen(visible: float) -> str:
+    """What a comparison that decided nothing could not have seen."""
+    return f"slowdowns below {size(visible)} cannot be seen"
+
+
+def _next_step(found: Comparison) -> str:
+    """What would settle it: more sessions, if any number within the window would, or another way."""
     for slowdown, more in found.more_sessions:
         if more:
-            plural = "" if more == 1 else "s"
-            return f"; {more} more stored session{plural} would show {percent(slowdown)} ({UPDATE})"
-    return ""
+            return f"store {counted(more, 'more session')} to see {size(slowdown)}: pytest {UPDATE}"
+    if found.more_sessions and all(more is None for _, more in found.more_sessions):
+        return "more sessions would not help: raise rounds=, or use a quieter machine"
+    return RUN_AGAIN
+
+
+def too_few_requests(requests: int, least: int) -> str:
+    """Why so few requests are not compared."""
+    were = "was" if requests == 1 else "were"
+    return f"{counted(requests, 'request')} {were} measured, at least {least} are needed; {TAKE_TEN}"
+
+
+def no_full_session(least: int) -> str:
+    """Why stored sessions of fewer requests are not compared with."""
+    return f"no stored session has {least} requests; {TAKE_TEN}, then store that: pytest {UPDATE}"
+
+
+def no_time() -> str:
+    """Why a test whose answers have no time to first token is not compared."""
+    return "no request gave a time to first token or per token; set a budget on e2e_ms: that is compared"
+
+
+def cannot_rule_out(slowdown: float) -> str:
+    """Why the data do not show that nothing became slower."""
+    return f"it could be up to {size(slowdown)} slower"
+
+
+def sessions_differ() -> str:
+    """Why slower requests are not called slower."""
+    return "its requests are slower, but unchanged code has differed as much between sessions"
+
+
+def median_moved(slowdown: float) -> str:
+    """Why a shift of the median alone decides nothing."""
+    return f"its median is {size(slowdown)} slower, its fastest requests are not"
+
+
+def tail_grew(slow: int, total: int) -> str:
+    """Why a run of usual speed is not passed all the same."""
+    return f"{slow} of {counted(total, 'request')} took longer than nearly all before"
 
 
 def no_baseline(elsewhere: Sequence[str]) -> str:
@@ -114,14 +180,27 @@ def no_baseline(elsewhere: Sequence[str]) -> str:
     if elsewhere:
         return (
             f"no baseline for this environment (there is one for {', '.join(elsewhere)}); store one: "
-            f"pytest {UPDATE}, or name the runner class that they share: llmspeed_environment"
+            f"pytest {UPDATE}; or, if the machines are alike, name them alike: llmspeed_environment"
         )
     return f"no baseline yet: store one with pytest {UPDATE}"
 
 
 def incomparable(differs: Sequence[str]) -> str:
     """What to do where the baseline is of something else."""
-    return f"the baseline is of something else ({'; '.join(differs)}); store one: pytest {UPDATE}"
+    return f"the baseline is of something else ({'; '.join(differs)}); store one for this: pytest {UPDATE}"
+
+
+def length_moved(found: Comparison) -> str:
+    """What to do where answers are longer or shorter than those of the baseline."""
+    return (
+        f"{name(found)} is not compared: {found.reason}, and it follows their length; "
+        f"keep that steady (max_tokens=, temperature=0), or budget tpot_ms instead"
+    )
+
+
+def length(before: float, now: float) -> str:
+    """Why a figure that follows the length of the answers is not compared."""
+    return f"answers had {before:g} tokens, now {now:g}"
 
 
 def failed_requests(failed: int, total: int, error: str | None) -> str:
@@ -153,26 +232,30 @@ def nothing_measured(overridden_in: str | None) -> str:
 def close_call(check: BudgetCheck, unit_of: str) -> str:
     """The sentence on a budget that was kept, but not beyond doubt."""
     observed, limit = quantity(check.observed or 0.0, unit_of), quantity(check.limit, unit_of)
-    return f"{check.name} is a close call: {observed} of {limit}{_interval(check, unit_of)}"
+    said = f"{check.name} is a close call: {observed}, its budget is {limit}{_interval(check, unit_of)}"
+    return f"{said}; the next run may miss it"
 
 
 def suite_shift(metric: str, ratio: float, ci: tuple[float, float], tests: int) -> str:
     """The sentence on a shift that the whole suite shares."""
     low, high = (percent(bound) for bound in ci)
     return (
-        f"the whole suite is slower: {metric} {percent(ratio)} (95 % interval {low} to {high}) over {tests} "
-        "comparisons; look at the machine and the engine first, single tests tell little"
+        f"the whole suite is slower: {metric} {percent(ratio)} (95 % interval {low} to {high}, over "
+        f"{counted(tests, 'comparison')}); look at the machine and the engine first; {accept(WHY)}"
     )
 
 
-def slower_beside(nodeid: str, found: Comparison) -> str:
+def slower_beside(found: Comparison) -> str:
     """The sentence on a test that is slower once the suite's own shift is taken out."""
-    return f"{nodeid}: {name(found)} is slower beside the other tests of this run: {moved(found)}"
+    return (
+        f"{name(found)} is slower than the rest of this run explains: {moved(found)}; "
+        "look at what only this test does"
+    )
 
 
 def crept(since: str) -> str:
     """Why a test is suspect that no single session made slower."""
-    return f"it crept up in small steps since {since}, the beginning of its level"
+    return f"it crept up in small steps since {since}"
 
 
 def aged(days: int) -> str:

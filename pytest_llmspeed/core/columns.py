@@ -15,17 +15,16 @@ Rows = Sequence[Mapping[str, Any]]
 Columns = Mapping[str, Any]
 
 
-def to_columns(rows: Rows) -> dict[str, Any]:
-    """Return rows of the same fields as columns; what is None in all of them is left out."""
+def to_columns(fields: Mapping[str, list[Any]], count: int) -> dict[str, Any]:
+    """Return the fields of so many requests as columns; what is None in all of them is left out."""
     same: dict[str, Any] = {}
     each: dict[str, list[Any]] = {}
-    for name in rows[0] if rows else ():
-        values = [row[name] for row in rows]
-        if any(value != values[0] for value in values):
+    for name, values in fields.items() if count else ():
+        if values.count(values[0]) < count:
             each[name] = values
         elif values[0] is not None:
             same[name] = values[0]
-    return {"count": len(rows), "same": same, "each": each}
+    return {"count": count, "same": same, "each": each}
 
 
 def column(requests: Rows | Columns, name: str) -> list[Any]:

@@ -24,6 +24,7 @@ from itertools import chain
 from math import exp, log, sqrt
 from statistics import fmean
 
+from pytest_llmspeed.core import advice
 from pytest_llmspeed.core.stats import (
     autocorrelation_products,
     binomial_tail,
@@ -170,7 +171,8 @@ class _Case:
         places = [quantile_median_unbiased(x, location.quantile) for x in self.ordered]
         n = fmean(len(x) for x in self.ordered)
         v = woodruff(self.ordered, location.quantile, inflation, n)
-        v_new = woodruff(self.ordered, location.quantile, inflation, len(self.new))
+        same_size = len(self.new) == n
+        v_new = v if same_size else woodruff(self.ordered, location.quantile, inflation, len(self.new))
         prior, weight = location.prior_sd**2 + v, location.prior_weight
         spread = variance(places) if k > 1 else 0.0
         nu = weight + k - 1
@@ -208,15 +210,11 @@ class _Case:
                     return Verdict.SLOWER, shift, ""
             for shift in (self.low, self.mid):
                 if shift.d >= LEAST_SHIFT and shift.p_slower <= SUSPECT_P:
-                    return Verdict.SUSPECT, shift, "a slowdown shows, not yet beyond chance"
+                    return Verdict.SUSPECT, shift, advice.not_beyond_chance()
         if faster := self._faster():
             return Verdict.FASTER, faster, ""
         if flagged:
-            return (
-                Verdict.INCONCLUSIVE,
-                self.low,
-                "requests are slower, but sessions differ as much",
-            )
+            return Verdict.INCONCLUSIVE, self.low, advice.sessions_differ()
         return self._passed_or_open()
 
     def _faster(self) -> Shift | None:
@@ -232,15 +230,12 @@ class _Case:
     def _passed_or_open(self) -> tuple[Verdict, Shift, str]:
         open_low = self.low.d + self.low.half_width
         if open_low >= LOW.passes_below:
-            reason = f"a slowdown of up to {_percent(open_low)} cannot be ruled out"
-            return Verdict.INCONCLUSIVE, self.low, reason
+            return Verdict.INCONCLUSIVE, self.low, advice.cannot_rule_out(exp(open_low))
         if self.mid.d >= MID.passes_below:
-            reason = f"the median moved by {_percent(self.mid.d)}, the fastest requests did not"
-            return Verdict.INCONCLUSIVE, self.mid, reason
+            return Verdict.INCONCLUSIVE, self.mid, advice.median_moved(exp(self.mid.d))
         slow = self._slow_requests()
         if binomial_tail(slow, len(self.new), 1 - TAIL_QUANTILE) <= TAIL_P:
-            reason = f"the tail grew: {slow} of {len(self.new)} requests are slower than nearly all before"
-            return Verdict.INCONCLUSIVE, self.low, reason
+            return Verdict.INCONCLUSIVE, self.low, advice.tail_grew(slow, len(self.new))
         return Verdict.PASSED, self.low, ""
 
     def _slow_requests(self) -> int:
@@ -266,10 +261,8 @@ def woodruff(ordered: Sequence[Sequence[float]], q: float, inflation: float, n: 
     It is the squared half-distance of two quantiles, one standard error of a share below and above q.
     """
     h = sqrt(q * (1 - q) * min(inflation / n, 1.0))
-    spacings = [
-        quantile_median_unbiased(x, min(q + h, 1.0)) - quantile_median_unbiased(x, max(q - h, 0.0))
-        for x in ordered
-    ]
+    above, below = min(q + h, 1.0), max(q - h, 0.0)
+    spacings = [quantile_median_unbiased(x, above) - quantile_median_unbiased(x, below) for x in ordered]
     return fmean(spacing * spacing for spacing in spacings) / 4
 
 
@@ -291,25 +284,21 @@ def is_steady(values: Sequence[float]) -> bool:
     return woodruff([sorted(logs)], LOW.quantile, inflation_of([logs]), len(logs)) <= STEADY_SD**2
 
 
-def inflation_of(sessions: Sequence[Sequence[float]]) -> float:
-    """Return I = (1 + r)/(1 - r), r pooled over the sessions and drawn to a prior of 0.3 worth 20 pairs."""
+def inflation_of(sessions: Sequence[Sequence[float]], prior: float = 0.3) -> float:
+    """Return I = (1 + r)/(1 - r), r pooled over the sessions and drawn to a prior worth 20 pairs."""
     products = [autocorrelation_products(values) for values in sessions]
     squares = sum(square for _, square in products)
     r = sum(product for product, _ in products) / squares if squares else 0.0
     n = fmean(len(values) for values in sessions)
     pairs = sum(len(values) - 1 for values in sessions)
-    r = (pairs * (r + (1 + 4 * r) / n) + 20 * 0.3) / (pairs + 20)
+    r = (pairs * (r + (1 + 4 * r) / n) + 20 * prior) / (pairs + 20)
     r = min(max(r, 0.0), 0.8)
     return (1 + r) / (1 - r)
 
 
 def to_logs(values: Sequence[float], sign: float) -> list[float]:
     """Return the logs of some values, signed so that larger is worse."""
-    return [sign * log(max(value, VALUE_FLOOR)) for value in values]
-
-
-def _percent(shift: float) -> str:
-    return f"{(exp(shift) - 1) * 100:.0f} %"
+    return [sign * log(value if value > VALUE_FLOOR else VALUE_FLOOR) for value in values]
 
 
 def _sure(d: float) -> float:
@@ -318,6 +307,6 @@ def _sure(d: float) -> float:
 
 
 def _too_few(new: int, sessions: int) -> Comparison:
-    where = f"{new} requests" if new < LEAST_REQUESTS else "no stored session with enough requests"
-    reason = f"{where}; at least {LEAST_REQUESTS} are needed"
+    few = new < LEAST_REQUESTS
+    reason = advice.too_few_requests(new, LEAST_REQUESTS) if few else advice.no_full_session(LEAST_REQUESTS)
     return Comparison(Verdict.INCONCLUSIVE, reason, sessions=sessions)

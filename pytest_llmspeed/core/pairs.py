@@ -6,7 +6,8 @@ that the mood of the machine and the luck of a memory layout fall out. With d = 
     D   = mean of the blocks' medians of d
     t2  = max([4 (0.03² + v) + (B - 1) s2]/nu, v),  nu = 4 + B - 1,  SE² = t2/B
 
-where v is the sampling variance of a block's median (Woodruff, at the 50 % quantile).
+where v is the sampling variance of a block's median (Woodruff, at the 50 % quantile; the slow noise
+of the machine is gone from differences of neighbours, so their autocorrelation is drawn to 0).
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def _location(shifts: Sequence[Sequence[float]]) -> tuple[float, float, float]:
     places = [median(block) for block in shifts]
     count, weight = len(places), DEFAULT_PRIOR.weight
     n = fmean(len(block) for block in shifts)
-    v = woodruff([sorted(block) for block in shifts], 0.5, inflation_of(shifts), n)
+    v = woodruff([sorted(block) for block in shifts], 0.5, inflation_of(shifts, prior=0.0), n)
     nu = weight + count - 1
     t2 = max((weight * (DEFAULT_PRIOR.sd**2 + v) + (count - 1) * variance(places)) / nu, v)
     return fmean(places), sqrt(t2 / count), nu

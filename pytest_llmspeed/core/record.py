@@ -6,7 +6,7 @@ bool, None, list and dict comes out, so that it crosses a process boundary and J
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -206,7 +206,7 @@ def test_to_stored(record: TestRecord) -> dict[str, Any]:
         "backend": None if backend is None else _backend_to_builtins(backend),
         "key": record.key,
         "measurement": {
-            "requests": to_columns([_sample_to_stored(sample) for sample in measurement.samples]),
+            "requests": _samples_to_stored(measurement.samples),
             "warmup_requests": measurement.warmup_requests,
         },
         "verdict": None if record.verdict is None else record.verdict.value,
@@ -217,10 +217,16 @@ def test_to_stored(record: TestRecord) -> dict[str, Any]:
 test_to_stored.__test__ = False  # type: ignore[attr-defined]
 
 
-def _sample_to_stored(sample: Sample) -> dict[str, Any]:
-    kept = (name for name in Sample.__dataclass_fields__ if name not in ("text", "itl_ms"))
-    shown = {name: _rounded(getattr(sample, name)) for name in kept}
-    return {**shown, "itl_p50_ms": _rounded(sample.value("itl_ms")), "flags": sorted(sample.flags)}
+STORED_FIELDS = tuple(name for name in Sample.__dataclass_fields__ if name not in ("text", "itl_ms", "flags"))
+ROUNDED_FIELDS = ("ttft_ms", "ttfo_ms", "tpot_ms", "e2e_ms", "throughput_tps", "started_ms", "foreign_cpu")
+
+
+def _samples_to_stored(samples: Sequence[Sample]) -> dict[str, Any]:
+    shown = {name: [getattr(sample, name) for sample in samples] for name in STORED_FIELDS}
+    shown |= {name: [_rounded(value) for value in shown[name]] for name in ROUNDED_FIELDS}
+    shown["itl_p50_ms"] = [_rounded(sample.value("itl_ms")) for sample in samples]
+    shown["flags"] = [sorted(sample.flags) for sample in samples]
+    return to_columns(shown, len(samples))
 
 
 def _backend_to_builtins(backend: Backend) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain
 from math import erfc, sqrt
+from operator import mul
 from statistics import fmean, median
 
 EXACT_UP_TO = 40
@@ -50,7 +51,7 @@ def _normal_limit(first: Sequence[float], second: Sequence[float]) -> RankTest:
     n, m = len(first), len(second)
     ordered = sorted(second)
     u = sum(bisect_left(ordered, x) + bisect_right(ordered, x) for x in first) / 2
-    ties = sum(count**3 - count for count in Counter(chain(first, second)).values())
+    ties = sum(count**3 - count for count in Counter(chain(first, second)).values() if count > 1)
     spread = n * m / 12 * (n + m + 1 - ties / ((n + m) * (n + m - 1)))
     if spread <= 0:
         return RankTest(u, 1.0)
@@ -100,10 +101,10 @@ def autocorrelation_products(values: Sequence[float]) -> tuple[float, float]:
     is the lag-1 autocorrelation.
     """
     middle = median(values)
-    bound = 3 * 1.4826 * median([abs(value - middle) for value in values])
-    deviations = [min(max(value - middle, -bound), bound) for value in values]
-    products = sum(late * early for early, late in pairwise(deviations))
-    return products, sum(deviation * deviation for deviation in deviations)
+    deviations = [value - middle for value in values]
+    bound = 3 * 1.4826 * median(map(abs, deviations))
+    deviations = [bound if d > bound else -bound if d < -bound else d for d in deviations]
+    return sum(map(mul, deviations[1:], deviations)), sum(map(mul, deviations, deviations))
 
 
 def binomial_tail(hits: int, trials: int, share: float) -> float:

@@ -130,6 +130,14 @@ def _judged(new: float, by_session: Mapping[str, float], tests: int) -> CommonSh
     )
 
 
+def may_be_slower_beside(test: SuiteTest, shift: CommonShift) -> bool:
+    """Return False if the median moved so little beside the suite that no comparison would be slower."""
+    stored = fmean(
+        log(median(values)) - shift.by_session.get(session, 0.0) for session, values in test.baseline.items()
+    )
+    return log(median(test.new)) - shift.new - stored >= LEAST_SHIFT / 2
+
+
 def without_common_shift(test: SuiteTest, shift: CommonShift) -> tuple[list[list[float]], list[float]]:
     """Return a test's stored sessions and its new values with the suite's own shift taken out."""
     baseline = [

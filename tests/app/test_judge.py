@@ -127,7 +127,8 @@ def test_a_suspect_passes_with_advice_and_fails_if_strict(record, samples, usual
     assert lenient.problems == ()
     assert "may be slower" in lenient.advice[0]
     assert may_be_stored(lenient)
-    assert strict.problems[0].startswith("suspect: ttft_ms may be slower")
+    assert strict.problems[0].startswith("ttft_ms may be slower")
+    assert strict.problems[0].endswith("(the test fails because of --llmspeed-strict)")
     assert strict.advice == ()
 
 
@@ -138,7 +139,7 @@ def test_too_few_requests_pass_with_advice_and_fail_if_strict(record, sample, us
     assert lenient.verdict is strict.verdict is Verdict.INCONCLUSIVE
     assert lenient.problems == ()
     assert "at least 5 are needed" in lenient.advice[0]
-    assert strict.problems[0].startswith("inconclusive: ")
+    assert strict.problems[0].startswith("ttft_ms is undecided: 1 request was measured")
 
 
 def test_no_baseline_passes_with_advice_and_fails_if_required(record, samples, case):
@@ -149,7 +150,7 @@ def test_no_baseline_passes_with_advice_and_fails_if_required(record, samples, c
     assert (lenient.problems, len(lenient.advice)) == ((), 1)
     assert "--llmspeed-update-baseline" in lenient.advice[0]
     assert may_be_stored(lenient)
-    assert required.problems[0].startswith("no_baseline: ")
+    assert required.problems[0].endswith("(the test fails because of --llmspeed-require-baseline)")
 
 
 def test_no_baseline_is_no_matter_of_strictness(record, samples, case):
@@ -180,7 +181,7 @@ def test_another_key_is_incomparable_and_fails_if_required(record, samples, usua
     assert lenient.problems == ()
     assert "workload: measure chat → measure other" in lenient.advice[0]
     assert may_be_stored(lenient)
-    assert required.problems[0].startswith("incomparable: ")
+    assert required.problems[0].startswith("the baseline is of something else")
 
 
 def test_a_missed_budget_fails(record, samples, case):
@@ -211,7 +212,7 @@ def test_a_close_call_is_said_and_does_not_fail(record, samples, usual, case):
     now = record(*samples())
     judged = judge(now, case(now, usual(), {"ttft_ms": 101}), STRICT)
     assert judged.problems == ()
-    assert judged.advice[0].startswith("ttft_ms is a close call: 100 ms of 101 ms")
+    assert judged.advice[0].startswith("ttft_ms is a close call: 100 ms, its budget is 101 ms")
 
 
 def test_an_error_budget_of_nothing_that_is_kept_is_no_close_call(record, samples, usual, case):

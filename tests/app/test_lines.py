@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_llmspeed.app.reporting.lines import closing_section, counts
+from pytest_llmspeed.app.reporting.lines import closing_section
 from pytest_llmspeed.app.reporting.report_file import write_report
+from pytest_llmspeed.app.reporting.rows import counts
 from pytest_llmspeed.core.errors import StoreError
 from pytest_llmspeed.core.measurement import Measurement
 from pytest_llmspeed.core.record import TestRecord
@@ -136,6 +137,30 @@ def test_an_invalid_test_shows_its_reason():
     assert rows(record)[0][-1] == "invalid: 1 of 10 requests failed"
 
 
+def test_a_test_that_measured_nothing_has_a_row():
+    """It fails, so the table does not pass over it."""
+    record = a_record(problems=("nothing was measured: …",))
+    assert rows(record)[0][-1] == "nothing measured"
+
+
+def test_one_request_is_singular():
+    """Grammar is part of trust."""
+    record = a_record(partial=True, measurement=Measurement((object(),)))
+    assert rows(record)[0][-1] == "interrupted after 1 request"
+
+
+def test_what_is_inconclusive_shows_what_it_could_not_see():
+    """The smallest slowdown that would have been called slower."""
+    found = replace(SLOWER, verdict=Verdict.INCONCLUSIVE, visible=1.27)
+    assert rows(a_record(found))[0][-1] == "inconclusive: blind below 27 %"
+
+
+def test_a_close_call_is_shown_as_one():
+    """Its row, with -v, says that the budget was kept only just."""
+    check = BudgetCheck("ttft_ms", 300.0, 290.0, True, (280.0, 310.0))
+    assert rows(a_record(budgets=(check,)), verbose=True)[0][-1] == "budget kept, a close call"
+
+
 def test_an_interrupted_test_shows_how_far_it_came():
     """Its partial figures are not judged."""
     record = a_record(partial=True, measurement=Measurement())
@@ -178,7 +203,7 @@ def test_counts_go_from_the_gravest_to_the_mildest():
         a_record(),
     ]
     assert counts(records) == (
-        "5 tests measured: 1 slower, 1 no_baseline, 2 passed, 1 not compared, 2 budgets missed"
+        "5 tests measured: 1 slower, 1 without baseline, 2 passed, 1 not compared, 2 budgets missed"
     )
 
 

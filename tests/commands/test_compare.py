@@ -175,7 +175,7 @@ def test_too_few_requests_are_inconclusive_with_a_reason(llmspeed, write, five_o
     write("new.json", a_run(9, a_test(shape=SHAPE[:3])))
     said = llmspeed("compare", "old", "new.json")
     assert said.code == 0
-    assert "ttft_ms: 3 requests; at least 5 are needed" in said.out
+    assert "ttft_ms: 3 requests were measured, at least 5 are needed" in said.out
 
 
 @pytest.mark.parametrize(

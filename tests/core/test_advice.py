@@ -48,7 +48,7 @@ def test_a_missed_budget_says_by_how_much_and_how_sure():
     """Value, limit, interval."""
     check = BudgetCheck("ttft_p95_ms", 300.0, 412.0, False, (350.0, None))
     assert advice.budget_missed(check, "ttft_ms") == (
-        "ttft_p95_ms is 412 ms, above its budget of 300 ms (95 % interval 350 ms to ?)"
+        "ttft_p95_ms is 412 ms, above its budget of 300 ms (95 % interval from 350 ms on)"
     )
 
 
@@ -95,7 +95,7 @@ def test_a_faster_test_is_told_to_be_stored():
     )
     assert advice.faster(found) == (
         "tpot_ms is faster: 20 ms → 12 ms, -40 % (95 % interval -45 % to -34 %, 5 stored sessions); "
-        "store it to guard it: pytest --llmspeed-update-baseline"
+        "store it to keep it: pytest --llmspeed-update-baseline"
     )
 
 
@@ -117,8 +117,8 @@ def test_inconclusive_says_what_would_be_seen_and_what_would_help():
         more_sessions=((1.2, 2), (1.1, 6)),
     )
     assert advice.inconclusive(found) == (
-        "tpot_ms of 'chat': sessions differ as much; a slowdown from +32 % on would be seen; "
-        "2 more stored sessions would show +20 % (--llmspeed-update-baseline)"
+        "tpot_ms of 'chat' is undecided: sessions differ as much; slowdowns below 32 % cannot be seen; "
+        "store 2 more sessions to see 20 %: pytest --llmspeed-update-baseline"
     )
 
 
@@ -127,15 +127,40 @@ def test_sessions_that_would_not_help_are_not_asked_for():
     found = Comparison(
         Verdict.INCONCLUSIVE, "x", "tpot_ms", visible=1.9, more_sessions=((1.2, None), (1.1, None))
     )
-    assert advice.inconclusive(found).endswith("a slowdown from +90 % on would be seen")
+    assert advice.inconclusive(found).endswith(
+        "slowdowns below 90 % cannot be seen; "
+        "more sessions would not help: raise rounds=, or use a quieter machine"
+    )
+
+
+def test_where_enough_sessions_are_stored_the_test_is_to_be_run_again():
+    """Neither more sessions nor more rounds: what was odd was this run."""
+    found = Comparison(Verdict.INCONCLUSIVE, "x", "tpot_ms", visible=1.07, more_sessions=((1.2, 0), (1.1, 0)))
+    assert advice.inconclusive(found).endswith("; run it again, and if it stays, look at what changed")
 
 
 def test_too_few_requests_ask_for_more():
     """Without any figure the fix is to measure more."""
-    found = Comparison(Verdict.INCONCLUSIVE, "3 requests; at least 5 are needed", "ttft_ms")
+    found = Comparison(Verdict.INCONCLUSIVE, advice.too_few_requests(3, 5), "ttft_ms")
     assert advice.inconclusive(found) == (
-        "ttft_ms: 3 requests; at least 5 are needed; measure more with llm_client.measure(…) or rounds(10)"
+        "ttft_ms is undecided: 3 requests were measured, at least 5 are needed; "
+        "take ten with llm_client.measure(…) or rounds(10)"
     )
+    assert advice.too_few_requests(1, 5).startswith("1 request was measured")
+
+
+@pytest.mark.parametrize(
+    ("ci", "said"),
+    [
+        ((None, 450.0), " (95 % interval up to 450 ms)"),
+        ((None, None), " (too few requests for an interval)"),
+        (None, ""),
+    ],
+)
+def test_an_interval_without_an_end_is_told_in_words(ci, said):
+    """No question mark where a number should stand."""
+    check = BudgetCheck("ttft_ms", 300.0, 412.0, False, ci)
+    assert advice.budget_missed(check, "ttft_ms") == f"ttft_ms is 412 ms, above its budget of 300 ms{said}"
 
 
 def test_no_baseline_says_how_to_store_one():
@@ -177,5 +202,6 @@ def test_a_close_call_is_told_with_its_interval():
     """A kept budget whose interval holds the limit."""
     check = BudgetCheck("ttft_ms", 300.0, 290.0, True, (280.0, 310.0))
     assert advice.close_call(check, "ttft_ms") == (
-        "ttft_ms is a close call: 290 ms of 300 ms (95 % interval 280 ms to 310 ms)"
+        "ttft_ms is a close call: 290 ms, its budget is 300 ms (95 % interval 280 ms to 310 ms); "
+        "the next run may miss it"
     )

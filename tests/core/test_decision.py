@@ -133,7 +133,7 @@ def test_a_median_that_moved_does_not_pass_for_want_of_requests():
     found = compare(stored(100, 101, 99, 102, 98), [98.8, 112.0, 99.2, 112.5, 113.0])
     assert found.p_samples > 0.01
     assert found.verdict is Verdict.INCONCLUSIVE
-    assert "median moved by" in found.reason
+    assert "its median is" in found.reason
 
 
 def test_one_hiccup_passes():
@@ -424,7 +424,7 @@ def test_an_uncertain_baseline_does_not_pass(levels):
     found = compare(stored(*levels), SAMPLE)
     assert found.ci[1] > 1.2
     assert found.verdict is Verdict.INCONCLUSIVE
-    assert "cannot be ruled out" in found.reason
+    assert "it could be up to" in found.reason
 
 
 def test_the_median_asks_for_a_smaller_p_than_the_low_quantile():

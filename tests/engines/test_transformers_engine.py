@@ -270,6 +270,6 @@ def test_ctrl_c_in_the_middle_of_a_generation(project: Project) -> None:
         "--llmspeed-backend=tiny", "--llmspeed-update-baseline", "--llmspeed-json=report.json", timeout=60
     )
     assert result.ret == pytest.ExitCode.INTERRUPTED
-    shows(result, "interrupted after 1 requests", "2 tests measured")
+    shows(result, "interrupted after 1 request", "2 tests measured")
     assert [test["partial"] for test in project.report["tests"]] == [False, True]
     assert project.run_files == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
@@ -212,11 +213,10 @@ def test_a_write_that_fails_is_told_and_leaves_no_half_file(
 ) -> None:
     """A full disk at the end of the run: the run says so and does not end well."""
 
-    def full_disk(run: object, file: object, **_: object) -> None:
-        file.write('{"schema": ')  # type: ignore[attr-defined]
+    def full_disk(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(json, "dump", full_disk)
+    monkeypatch.setattr(os, "fsync", full_disk)
     result = chat.run("--llmspeed-update-baseline")
     assert result.ret == 1
     shows(result, "the baseline store cannot be written", "No space left on device")

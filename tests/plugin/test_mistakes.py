@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from support import shows
+from support import INI, shows
 
 if TYPE_CHECKING:
     from support import Project
@@ -96,7 +96,7 @@ def test_in_a_worker_a_mistake_fails_its_own_test_in_the_setup(project: Project)
 def test_without_a_backend_the_error_says_what_to_write(project: Project) -> None:
     """A toy is never measured silently."""
     project.write("def test_it(llm_client): pass")
-    project.pytester.makefile(".ini", pytest="[pytest]\npythonpath = .\n")
+    project.pytester.makefile(".ini", pytest=INI.replace("llmspeed_backend = scripted", ""))
     result = project.run()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     shows(result, 'no backend is configured: write llmspeed_backend = "tiny"')

@@ -261,7 +261,7 @@ def test_no_baseline_passes_with_one_line_and_fails_where_it_is_required(project
     shows(result, "no baseline yet: store one with pytest --llmspeed-update-baseline")
     result = project.run("--llmspeed-require-baseline")
     result.assert_outcomes(failed=1)
-    shows(result, "no_baseline: no baseline yet")
+    shows(result, "(the test fails because of --llmspeed-require-baseline)")
 
 
 def test_strict_fails_what_is_inconclusive(project: Project) -> None:
@@ -270,7 +270,7 @@ def test_strict_fails_what_is_inconclusive(project: Project) -> None:
     project.record(2)
     result = project.run()
     result.assert_outcomes(passed=1)
-    shows(result, "at least 5 are needed; measure more with llm_client.measure")
+    shows(result, "at least 5 are needed; take ten with llm_client.measure")
     project.run("--llmspeed-strict").assert_outcomes(failed=1)
 
 

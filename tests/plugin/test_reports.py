@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
+import pytest
 from support import shows
 
 if TYPE_CHECKING:
@@ -108,6 +111,130 @@ def test_a_report_that_cannot_be_written_is_told(project: Project) -> None:
     result = project.pytester.runpytest_inprocess("--llmspeed-json=taken/report.json")
     assert result.ret == 1
     shows(result, "the report cannot be written to")
+
+
+def test_the_markdown_report_has_what_failed_and_all_rows_folded(project: Project) -> None:
+    """Counts, a table, the sentence that failed the test; its path starts from the working directory."""
+    project.write(MEASURE)
+    assert project.run("--llmspeed-markdown=new/report.md").ret == 1
+    text = (project.path / "new" / "report.md").read_text(encoding="utf-8")
+    assert text.startswith("### LLM speed – 2 tests measured: 2 without baseline, 1 budget missed\n")
+    assert "| `test_it.py::test_chat` | tpot_p90_ms ≤ 1 ms |" in text
+    assert "- `test_it.py::test_chat`: tpot_p90_ms is " in text
+    assert "<details>" in text
+
+
+def test_a_markdown_report_that_cannot_be_written_is_told(project: Project) -> None:
+    """The run then does not end well, and the baseline and the other reports are written all the same."""
+    project.write("def test_it(llm_client): llm_client.measure('x')")
+    (project.path / "taken").write_text("a file")
+    result = project.run("--llmspeed-markdown=taken/report.md", "--llmspeed-update-baseline")
+    assert result.ret == 1
+    shows(result, "the report cannot be written to")
+    assert project.test()["outcome"] == "passed"
+    assert len(project.run_files) == 1
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "workers"])
+def test_the_step_summary_is_added_to(
+    project: Project, monkeypatch: pytest.MonkeyPatch, workers: tuple[str, ...]
+) -> None:
+    """What stands in it stays; the controller alone adds to it, once."""
+    summary = project.path / "summary.md"
+    summary.write_text("another step\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    project.write(MEASURE)
+    project.run(*workers)
+    text = summary.read_text(encoding="utf-8")
+    assert text.startswith("another step\n\n### LLM speed – 2 tests measured")
+    assert text.count("###") == 1
+
+
+def test_a_step_summary_that_cannot_be_written_fails_nothing(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line says so."""
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(project.path))
+    project.write("def test_it(llm_client): llm_client.measure('x')")
+    result = project.run()
+    assert result.ret == 0
+    shows(result, f"the report cannot be written to {project.path}")
+
+
+def test_a_run_without_our_tests_leaves_the_step_summary_alone(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A suite that measured nothing says nothing there."""
+    summary = project.path / "summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    project.write("def test_plain(): pass\ndef test_it(llm_client): pass")
+    project.run("-k", "plain")
+    assert not summary.exists()
+
+
+def junit(project: Project, *arguments: str) -> dict[str, dict[str, str]]:
+    """Test name → its properties in the JUnit XML of a run."""
+    project.run("--junitxml=junit.xml", *arguments)
+    cases = ElementTree.parse(project.path / "junit.xml").iter("testcase")
+    return {
+        case.attrib["name"]: {p.attrib["name"]: p.attrib["value"] for p in case.iter("property")}
+        for case in cases
+    }
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "workers"])
+@pytest.mark.parametrize("family", ["xunit1", "xunit2"])
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "passed"), (1.6, "slower")])
+def test_junit_shows_verdict_and_figures_of_each_test(
+    project: Project, factor: float, verdict: str, family: str, workers: tuple[str, ...]
+) -> None:
+    """Of failed and passed tests alike; a test of others, and properties of others, stay as they are."""
+    project.write(
+        """
+        def test_chat(llm_client, request):
+            request.node.user_properties.append(("mine", 1))
+            llm_client.measure("hello", max_tokens=8)
+
+        def test_plain(request):
+            request.node.user_properties.append(("mine", 2))
+        """
+    )
+    project.record(5)
+    project.script(seed=3, factor=factor)
+    found = junit(project, "-o", f"junit_family={family}", *workers)
+    chat = found["test_chat"]
+    assert found["test_plain"] == {"mine": "2"}
+    assert (chat["mine"], chat["llmspeed_verdict"], chat["llmspeed_backend"]) == ("1", verdict, "scripted")
+    assert float(chat["llmspeed_ttft_ms"]) == pytest.approx(100 * factor, rel=0.1)
+    assert re.fullmatch(r"[+-][\d.]+ % \([+-][\d.]+ % to [+-][\d.]+ %\)", chat["llmspeed_tpot_ms_change"])
+
+
+def test_junit_without_a_baseline_has_no_change(project: Project) -> None:
+    """What is missing has no property."""
+    project.write("def test_it(llm_client): llm_client.measure('x')")
+    found = junit(project)["test_it"]
+    assert found.keys() == {"llmspeed_verdict", "llmspeed_backend", "llmspeed_ttft_ms", "llmspeed_tpot_ms"}
+    assert found["llmspeed_verdict"] == "no_baseline"
+
+
+def test_junit_of_a_rerun_shows_each_attempt_once(project: Project) -> None:
+    """pytest writes those of each attempt; an attempt has none of the one before."""
+    project.write(
+        """
+        import pytest
+
+        attempts = []
+
+        @pytest.mark.flaky(reruns=1)
+        def test_it(llm_client):
+            llm_client.measure("x")
+            attempts.append(1)
+            assert len(attempts) > 1
+        """
+    )
+    project.run("--junitxml=junit.xml")
+    names = [p.attrib["name"] for p in ElementTree.parse(project.path / "junit.xml").iter("property")]
+    assert names == ["llmspeed_verdict", "llmspeed_backend", "llmspeed_ttft_ms", "llmspeed_tpot_ms"] * 2
 
 
 def test_secrets_of_an_engine_stay_its_own(project: Project) -> None:

@@ -1,6 +1,7 @@
 """Run files in a folder: written whole or not at all, read one by one, never changed."""
 
 import json
+import os
 
 import pytest
 
@@ -221,12 +222,10 @@ def test_a_write_that_fails_halfway_leaves_nothing_behind(store, monkeypatch, er
     store.write("box", "1.json", a_run(1))
     before = everything_below(store.root)
 
-    def fail_halfway(run, file, **_):
-        file.write('{"schema": ')
-        file.flush()
+    def fail_before_it_is_on_disk(_):
         raise error
 
-    monkeypatch.setattr(json, "dump", fail_halfway)
+    monkeypatch.setattr(os, "fsync", fail_before_it_is_on_disk)
     with pytest.raises(StoreError if isinstance(error, OSError) else type(error)):
         store.write("box", "2.json", a_run(2))
     assert everything_below(store.root) == before
@@ -238,7 +237,7 @@ def test_a_full_disk_is_told_with_its_reason(store, monkeypatch):
     def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(json, "dump", fail)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(StoreError, match=r"2\.json: No space left on device; free it"):
         store.write("box", "2.json", a_run(2))
 

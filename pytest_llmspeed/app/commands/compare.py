@@ -134,11 +134,11 @@ def _unsettled(found: Comparison) -> str:
     said = f"{advice.name(found)}: {found.reason}"
     if found.visible is None:
         return said
-    said += f"; a slowdown from {advice.percent(found.visible)} on would be seen"
+    said += f"; {advice.unseen(found.visible)}"
     enough = next(((slow, more) for slow, more in found.more_sessions if more), None)
     if enough is None:
         return said
-    return f"{said}; {counted(enough[1] or 0, 'more report')} in OLD would show {advice.percent(enough[0])}"
+    return f"{said}; {counted(enough[1] or 0, 'more report')} in OLD would show {advice.size(enough[0])}"
 
 
 def _result(before: Side, after: Side, pairing: Pairing, judged: Sequence[Judged]) -> Result:

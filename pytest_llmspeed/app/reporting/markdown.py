@@ -10,7 +10,7 @@ from pytest_llmspeed.app.reporting.rows import HEADERS, Row, Said, counts, rows,
 from pytest_llmspeed.core.record import SuiteVerdict, TestRecord
 
 RULE = ("---", "---", "---:", "---:", "---:", "---")
-_MARKUP = re.compile(r"[\\`*\[\]<>|~&]|(?<!\w)_|_(?!\w)")
+_MARKUP = re.compile(r"[\\`*\[\]<>|~&]|(?<![^\W_])_|_(?![^\W_])")
 
 
 def markdown(
@@ -24,7 +24,7 @@ def markdown(
 
     The table has a row for what is not passed. It stands alone, so what fails a test is said too.
     """
-    yield f"### LLM speed: {_text(counts(records))}"
+    yield f"### LLM speed – {_text(counts(records))}"
     told = [row for record in records for row in rows(record, verbose=False)]
     yield from _after_a_blank(_table(told))
     yield from _after_a_blank(_list(list(sentences(records, suite, failures=True)), stored, problems))

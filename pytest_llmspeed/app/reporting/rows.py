@@ -41,6 +41,8 @@ def rows(record: TestRecord, *, verbose: bool) -> Iterator[Row]:
     if record.verdict is Verdict.INVALID:
         reason = record.problems[-1] if record.problems else ""
         yield (record.nodeid, DASH, DASH, DASH, DASH, f"invalid: {reason.partition(';')[0]}")
+    if record.verdict is None and record.problems and not record.budgets:
+        yield (record.nodeid, DASH, DASH, DASH, DASH, "nothing measured")
 
 
 def _budget_row(record: TestRecord, check: BudgetCheck) -> Row:
@@ -84,7 +86,7 @@ def change(found: Comparison) -> str | None:
 
 
 def _verdict(record: TestRecord, found: Comparison) -> str:
-    """The verdict with its number: what `passed` rules out, what would show, what was accepted."""
+    """The verdict with its number: what `passed` rules out, what could not be seen, what was accepted."""
     if found.verdict is Verdict.SLOWER and record.accepted is not None:
         return f"slower, accepted: {record.accepted}"
     if found.verdict is Verdict.PASSED:
@@ -92,7 +94,7 @@ def _verdict(record: TestRecord, found: Comparison) -> str:
     if found.verdict is Verdict.SUSPECT:
         return "suspect: may be slower"
     if found.verdict is Verdict.INCONCLUSIVE and found.visible is not None:
-        return f"inconclusive: {size(found.visible)} or more would show"
+        return f"inconclusive: blind below {size(found.visible)}"
     return found.verdict.value.replace("_", " ")
 
 

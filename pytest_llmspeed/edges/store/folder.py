@@ -74,7 +74,7 @@ class FolderStore:
             raise StoreError(_unwritable(folder, error)) from error
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(run, file, separators=(",", ":"))
+                file.write(json.dumps(run, separators=(",", ":")))  # far faster than json.dump
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(temporary, 0o644)

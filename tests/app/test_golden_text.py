@@ -1,0 +1,173 @@
+"""Every verdict as a person reads it, held against a file: a changed word shows in review.
+
+Regenerate the file with LLMSPEED_GOLDEN=write, and read it aloud before you commit it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from pytest_llmspeed.app.reporting.lines import closing_section
+from pytest_llmspeed.app.reporting.markdown import markdown
+from pytest_llmspeed.core import advice
+from pytest_llmspeed.core.measurement import Measurement
+from pytest_llmspeed.core.metrics import Sample
+from pytest_llmspeed.core.record import SuiteShift, SuiteVerdict, TestRecord
+from pytest_llmspeed.core.verdicts import BudgetCheck, Comparison, Verdict
+
+GOLDEN = Path(__file__).with_name("golden_closing_section.txt")
+WRITE = "LLMSPEED_GOLDEN"
+HINT = f"the wording changed; if that is meant: {WRITE}=write pytest {Path(__file__).name}, and read {GOLDEN}"
+
+PASSED = Comparison(
+    Verdict.PASSED,
+    metric="tpot_ms",
+    baseline=10.0,
+    now=10.1,
+    delta=1.01,
+    ci=(0.97, 1.05),
+    visible=1.09,
+    sessions=5,
+)
+SLOWER = replace(
+    PASSED, verdict=Verdict.SLOWER, metric="ttft_ms", baseline=240.0, now=312.4, delta=1.30, ci=(1.18, 1.43)
+)
+SUSPECT = replace(
+    SLOWER, verdict=Verdict.SUSPECT, reason=advice.not_beyond_chance(), now=269.0, delta=1.12, ci=(1.01, 1.24)
+)
+FASTER = replace(PASSED, verdict=Verdict.FASTER, now=6.0, delta=0.6, ci=(0.55, 0.66))
+OPEN = replace(SUSPECT, verdict=Verdict.INCONCLUSIVE, visible=1.27, more_sessions=((1.2, 2), (1.1, 6)))
+HOPELESS = replace(OPEN, visible=1.92, more_sessions=((1.2, None), (1.1, None)))
+SETTLED = replace(OPEN, visible=1.07, more_sessions=((1.2, 0), (1.1, 0)))
+BARE = Comparison(Verdict.INCONCLUSIVE, metric="ttft_ms", now=240.0)
+UNKNOWN = Comparison(Verdict.NO_BASELINE, metric="ttft_ms", now=240.0)
+LENGTH = Comparison(Verdict.INCOMPARABLE, advice.length(64, 80), metric="e2e_ms", now=900.0)
+MISSED = BudgetCheck("ttft_p95_ms", 300.0, 412.0, False, (350.0, None))
+TOO_SLOW = BudgetCheck("throughput_tps", 25.0, 21.0, False, (20.0, 22.5), "chat")
+UNMEASURED = BudgetCheck("tpot_ms", 40.0, None, False, None, None, "the answers had fewer than two tokens")
+CLOSE = BudgetCheck("ttft_ms", 300.0, 290.0, True, (280.0, 310.0))
+
+
+def a_test(name: str, *found: Comparison, **fields: object) -> TestRecord:
+    verdict = found[0].verdict if found else None
+    nodeid = f"test_chat.py::test_{name}"
+    return TestRecord(nodeid, nodeid, **{"comparisons": found, "verdict": verdict, **fields})
+
+
+def undecided(name: str, found: Comparison, reason: str, **fields: object) -> TestRecord:
+    """A test of an inconclusive verdict, with the advice on it."""
+    told = replace(found, reason=reason)
+    return a_test(name, told, advice=(advice.inconclusive(told),), **fields)
+
+
+def judged() -> Iterator[TestRecord]:
+    """Tests whose comparison decided something."""
+    yield a_test("passed", PASSED)
+    changed = ["torch: 2.5 → 2.6"]
+    yield a_test(
+        "slower", SLOWER, problems=(advice.slower(SLOWER, changed),), advice=(advice.accept(advice.WHY),)
+    )
+    yield a_test("accepted", SLOWER, accepted="larger context")
+    yield a_test("faster", FASTER, advice=(advice.faster(FASTER),))
+    yield a_test("suspect", SUSPECT, PASSED, advice=(advice.suspect(SUSPECT),))
+    crept = replace(SUSPECT, reason=advice.crept("2026-03-01"))
+    yield a_test("creeping", crept, advice=(advice.suspect(crept),))
+    strict = advice.because_of("--llmspeed-strict", advice.suspect(SUSPECT))
+    yield a_test("strict", SUSPECT, problems=(strict,))
+
+
+def open_ended() -> Iterator[TestRecord]:
+    """Tests whose comparison decided nothing, for every reason there is."""
+    yield undecided("wide", OPEN, advice.cannot_rule_out(1.24))
+    yield undecided("noisy", HOPELESS, advice.sessions_differ())
+    yield undecided("median", OPEN, advice.median_moved(1.12))
+    yield undecided("tail", SETTLED, advice.tail_grew(3, 10))
+    yield undecided("one_request", BARE, advice.too_few_requests(1, 5))
+    yield undecided("thin_baseline", BARE, advice.no_full_session(5))
+    yield undecided("no_figure", replace(BARE, now=None), advice.no_time())
+    busy = replace(BARE, now=None, reason=advice.machine_busy(18, 20))
+    yield a_test("busy", busy, advice=(advice.busy(busy),))
+
+
+def unknown() -> Iterator[TestRecord]:
+    """Tests without a baseline that fits, and one whose baseline is old."""
+    yield a_test("new", UNKNOWN, advice=(advice.no_baseline(()),))
+    yield a_test("also_new", UNKNOWN, advice=(advice.no_baseline(()),))
+    yield a_test("elsewhere", UNKNOWN, advice=(advice.no_baseline(("h100-linux",)),))
+    required = advice.because_of("--llmspeed-require-baseline", advice.no_baseline(()))
+    yield a_test("required", UNKNOWN, problems=(required,))
+    other = replace(UNKNOWN, verdict=Verdict.INCOMPARABLE, reason="precision: bf16 → fp8")
+    yield a_test("other_precision", other, advice=(advice.incomparable((other.reason,)),))
+    yield a_test("longer_answers", LENGTH, PASSED, advice=(advice.length_moved(LENGTH),))
+    yield a_test("old", PASSED, advice=(advice.aged(45),))
+
+
+def budgeted() -> Iterator[TestRecord]:
+    """Tests that missed a budget, or nearly."""
+    missed = (advice.budget_missed(MISSED, "ttft_ms"), advice.budget_missed(TOO_SLOW, "throughput_tps"))
+    yield a_test("budget", PASSED, budgets=(MISSED, TOO_SLOW), problems=missed)
+    not_measured = (advice.budget_missed(UNMEASURED, "tpot_ms"),)
+    yield a_test("unmeasured", PASSED, budgets=(UNMEASURED,), problems=not_measured)
+    yield a_test("close", PASSED, budgets=(CLOSE,), advice=(advice.close_call(CLOSE, "ttft_ms"),))
+
+
+def broken(sample: Callable[..., Sample]) -> Iterator[TestRecord]:
+    """Tests whose figures say nothing."""
+    failed = advice.failed_requests(1, 10, "HTTP 500: out of memory")
+    yield a_test("failing", verdict=Verdict.INVALID, problems=(failed,))
+    changed = advice.workload_changed("call 2", 100.0, 140.0)
+    yield a_test("other_prompts", verdict=Verdict.INVALID, problems=(changed,))
+    yield a_test("interrupted", partial=True, measurement=Measurement((sample(),)))
+    yield a_test("nothing", problems=(advice.nothing_measured(None),))
+
+
+def suite() -> SuiteVerdict:
+    """All tests slower together, one of them more than the others."""
+    shift = SuiteShift("box", "tpot_ms", Verdict.SLOWER, 1.15, (1.08, 1.22), 0.0001, 8, 5)
+    return SuiteVerdict(Verdict.SLOWER, (shift,), (("test_chat.py::test_passed", SLOWER),))
+
+
+def told(sample: Callable[..., Sample]) -> Iterator[str]:
+    """The whole text: each kind of test in a section of its own, then the run's own sentences."""
+    kinds = {
+        "decided": judged(),
+        "undecided": open_ended(),
+        "without a baseline that fits": unknown(),
+        "budgets": budgeted(),
+        "invalid": broken(sample),
+    }
+    for kind, tests in kinds.items():
+        yield from _section(kind, list(tests))
+    bad = "baseline file .llmspeed/baselines/box/1.json is left out: it is corrupt (…); restore or delete it"
+    around = {"suite": suite(), "stored": [Path(".llmspeed/baselines/box/2.json")], "problems": [bad]}
+    yield "======== the run as a whole ========"
+    yield from closing_section([a_test("passed", PASSED)], verbose=False, **around)
+    yield "======== all is well ========"
+    yield from closing_section([a_test("passed", PASSED)], verbose=False)
+    yield "======== as markdown ========"
+    yield from markdown([*judged(), *budgeted()], **around)
+
+
+def _section(kind: str, tests: list[TestRecord]) -> Iterator[str]:
+    silent = [replace(test, advice=()) for test in tests]
+    for title, records, verbose in (
+        (f"{kind}", tests, False),
+        (f"{kind}, all rows, without advice", silent, True),
+    ):
+        yield f"======== {title} ========"
+        yield from closing_section(records, verbose=verbose)
+    yield f"======== {kind}: what the failures say ========"
+    for test in tests:
+        for problem in test.problems:
+            yield f"{test.nodeid}: {problem}"
+
+
+def test_the_closing_section_reads_as_agreed(sample: Callable[..., Sample]) -> None:
+    """Every verdict with and without advice, word for word."""
+    text = "".join(f"{line.rstrip()}\n" for line in told(sample))
+    if os.environ.get(WRITE) == "write":
+        GOLDEN.write_text(text, encoding="utf-8")
+    assert text == GOLDEN.read_text(encoding="utf-8"), HINT
