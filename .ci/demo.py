@@ -1,6 +1,6 @@
 """The main job from end to end on the embedded engine: a baseline, a green run, a red one.
 
-Runs example_project three times to record a baseline, once more unchanged, and once with a delay
+Runs example_project five times to record a baseline, once more unchanged, and once with a delay
 injected into the engine; checks that the last run, and it alone, exits with 1 and names the test.
 """
 
@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 PROJECT = Path(__file__).parent.parent / "example_project"
-SESSIONS = 3
+SESSIONS = 5
 DELAY_MS = 35
 SLOWED = "test_a_summary_is_quick"
 
@@ -39,13 +39,21 @@ def expect(what: str, holds: bool) -> None:
         raise SystemExit(f"demo: expected {what}")
 
 
+def record(where: str) -> None:
+    """Store some sessions; one that differs too much from those before it is refused, and taken again."""
+    for attempt in range(1, 2 * SESSIONS + 1):
+        run = pytest(f"recording a baseline, attempt {attempt}", "--llmspeed-update-baseline", where)
+        expect("the recording run to end with 0 or 1", run.returncode in (0, 1))
+        if len(list(Path(where.partition("=")[2]).rglob("*.json"))) >= SESSIONS and run.returncode == 0:
+            return
+    raise SystemExit(f"demo: {SESSIONS} sessions could not be recorded: this machine is too busy")
+
+
 def main() -> None:
     """Record, compare, slow down."""
     with tempfile.TemporaryDirectory() as store:
         where = f"--llmspeed-store={store}"
-        for number in range(1, SESSIONS + 1):
-            run = pytest(f"recording a baseline, session {number}", "--llmspeed-update-baseline", where)
-            expect("the recording run to pass", run.returncode == 0)
+        record(where)
         run = pytest("the same code again: green", "-v", where)
         expect("the unchanged run to pass", run.returncode == 0)
         run = pytest(

@@ -44,6 +44,8 @@ FLAG_P = 0.01
 FAMILY_P = 0.05
 SUSPECT_P = 0.05
 TAIL_FACTOR, TAIL_QUANTILE, TAIL_P = 1.10, 0.95, 0.02
+ALONE_SD = 0.045
+"""The least prior sd against a single stored session: nothing has shown yet how steady the machine is."""
 STEADY_SD = 0.015
 VALUE_FLOOR = 1e-3
 """Values below this (a microsecond, of times in ms) count as this: a clock shows no less."""
@@ -173,7 +175,8 @@ class _Case:
         v = woodruff(self.ordered, location.quantile, inflation, n)
         same_size = len(self.new) == n
         v_new = v if same_size else woodruff(self.ordered, location.quantile, inflation, len(self.new))
-        prior, weight = location.prior_sd**2 + v, location.prior_weight
+        sd = location.prior_sd if k > 1 else max(location.prior_sd, ALONE_SD)
+        prior, weight = sd**2 + v, location.prior_weight
         spread = variance(places) if k > 1 else 0.0
         nu = weight + k - 1
         t2 = max((weight * prior + (k - 1) * spread) / nu, v if spans_a_day else prior)
