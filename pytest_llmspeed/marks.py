@@ -12,7 +12,7 @@ from pytest_llmspeed.app.judge import gated_metrics
 from pytest_llmspeed.app.run import Run
 from pytest_llmspeed.app.settings import BackendMark, spec_for
 from pytest_llmspeed.core.budgets import Budget, parse_budgets
-from pytest_llmspeed.core.errors import SettingsError
+from pytest_llmspeed.core.errors import LLMSpeedError, SettingsError
 from pytest_llmspeed.edges.engines.base import EngineSpec
 from pytest_llmspeed.state import BACKEND, BUDGET, STATE, Choice, TestPlan, TestState, run_of
 
@@ -36,6 +36,8 @@ def plan_for(item: pytest.Item, run: Run) -> TestPlan:
     choice = _caught(lambda: _choice(item, layers, run), problems) or Choice()
     budgets = _caught(lambda: _merged(layers), problems) or {}
     needs_engine = BACKEND in getattr(item, "fixturenames", ()) or choice.mark is not None
+    unknown = [b.backend for b in budgets.values() if b.backend and not run.registry.knows(b.backend)]
+    problems += [f"llm_budget(backend={name!r}): {run.registry.unknown(name)}" for name in unknown]
     spec = None
     if needs_engine and not problems:
         spec = _caught(lambda: spec_for(run.settings, run.registry, choice.mark, choice.backend), problems)
@@ -48,7 +50,7 @@ def plan_for(item: pytest.Item, run: Run) -> TestPlan:
 def _caught(make: Callable[[], T], problems: list[str]) -> T | None:
     try:
         return make()
-    except SettingsError as error:
+    except LLMSpeedError as error:
         problems.append(str(error))
         return None
 
@@ -74,7 +76,7 @@ def run_on_each_backend(metafunc: pytest.Metafunc, run: Run) -> None:
 def _multiply(metafunc: pytest.Metafunc, own: Sequence[Any], run: Run) -> None:
     try:
         choices = _choices(metafunc.definition, own, run)
-    except SettingsError:
+    except LLMSpeedError:
         return  # told once the test is known to be selected
     if len(choices) > 1:
         metafunc.fixturenames.append(PARAMETER)
@@ -95,8 +97,13 @@ def _choices(definition: pytest.Item, own: Sequence[pytest.Mark], run: Run) -> l
             spec = spec_for(run.settings, run.registry, mark, name)
             taken = [choice.id for choice in by_spec.values()]
             unique = spec.id if spec.id not in taken else f"{spec.id}-{len(taken) + 1}"
-            by_spec.setdefault(spec, Choice(mark, name, unique))
+            same = any(_engine(spec) == _engine(other) for other in by_spec)
+            by_spec.setdefault(spec, Choice(mark, name, unique, same))
     return list(by_spec.values())
+
+
+def _engine(spec: EngineSpec) -> tuple[str, str | None, str]:
+    return spec.backend, spec.model, spec.precision
 
 
 def _choice(item: pytest.Item, layers: list[list[pytest.Mark]], run: Run) -> Choice:
@@ -191,7 +198,9 @@ def _parameter_id(item: pytest.Item) -> str:
         return ""
     whole: str = callspec.id
     choice = callspec.params.get(PARAMETER)
-    return whole.removesuffix(choice.id).removesuffix("-") if choice else whole
+    if choice is None or choice.same_engine:
+        return whole
+    return whole.removesuffix(choice.id).removesuffix("-")
 
 
 def overridden_in(item: pytest.Item) -> str | None:

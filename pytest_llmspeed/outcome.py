@@ -11,6 +11,7 @@ import pytest
 from pytest_llmspeed.state import TestState, run_of, state_or_none
 
 if TYPE_CHECKING:
+    from pytest_llmspeed.app.run import Run
     from pytest_llmspeed.core.record import TestRecord
 
 
@@ -23,13 +24,17 @@ class PerformanceFailure(pytest.fail.Exception):  # type: ignore[misc, name-defi
         super().__init__(message, pytrace=False)
 
 
-def conclude(item: pytest.Item) -> None:
-    """Judge what the body of a test measured; its record is then in the test's state."""
+def conclude(item: pytest.Item, *, body_passed: bool) -> None:
+    """Judge what the body of a test measured; its record is then in the test's state.
+
+    That a budgeted test measured nothing is its failure only if the body passed.
+    """
     from pytest_llmspeed.marks import overridden_in
 
     if state := state_or_none(item):
-        budgets, override = state.plan.budgets, overridden_in(item)
-        state.record = run_of(item.config).judge(_raw_record(item, state), budgets, override)
+        raw, override = _raw_record(item, state), overridden_in(item)
+        budgets = state.plan.budgets if body_passed or raw.measurement.samples else ()
+        state.record = run_of(item.config).judge(raw, budgets, override)
         _set_properties(item, state.record)
 
 
@@ -85,11 +90,12 @@ def attach(report: pytest.TestReport, item: pytest.Item) -> None:
     from pytest_llmspeed.core.record import test_to_builtins
 
     state = state_or_none(item)
-    ends_here = report.when == "call" or (report.when == "setup" and not report.passed)
+    ends_here = report.when == "call" or (report.when == "setup" and report.failed)
     if state is None or not ends_here:
         return
     record = state.record or _raw_record(item, state)
-    report.llmspeed = test_to_builtins(replace(record, outcome=_outcome(report)), text=True)  # type: ignore[attr-defined]
+    text = run_of(item.config).settings.json_text
+    report.llmspeed = test_to_builtins(replace(record, outcome=_outcome(report)), text=text)  # type: ignore[attr-defined]
     problems = () if _says(report, record.problems) else record.problems
     said = [*problems, *record.advice]
     if report.failed and said:
@@ -110,12 +116,19 @@ def _outcome(report: pytest.TestReport) -> str:
     return report.outcome
 
 
-def collect(report: pytest.TestReport, records: dict[str, TestRecord]) -> None:
-    """Take the record off a report; a failure after the body turns its outcome into an error."""
+def collect(report: pytest.TestReport, run: Run) -> None:
+    """Take the record off a report; note what failed, also beside the body: a teardown, a subtest."""
     from pytest_llmspeed.core.record import test_from_builtins
 
     shown: dict[str, Any] | None = getattr(report, "llmspeed", None)
     if shown is not None:
-        records[report.nodeid] = test_from_builtins(shown)
-    elif report.when == "teardown" and report.failed and report.nodeid in records:
-        records[report.nodeid] = replace(records[report.nodeid], outcome="error")
+        run.records[report.nodeid] = test_from_builtins(shown)
+    if report.failed:
+        run.failed[report.nodeid] = "failed" if report.when == "call" else "error"
+
+
+def finish(run: Run, exitstatus: int) -> bool:
+    """Judge the suite and write what is to be written; return False if that fails the run."""
+    complete = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+    kept = run.judge_suite() if complete else True
+    return run.write(may_store=complete) and kept

@@ -119,9 +119,9 @@ class LLMSpeed:
             outcome.note_interrupted(item)
             raise
         except BaseException:
-            outcome.conclude(item)
+            outcome.conclude(item, body_passed=False)
             raise
-        outcome.conclude(item)
+        outcome.conclude(item, body_passed=True)
         outcome.fail_if_wanting(item)
         return returned
 
@@ -135,18 +135,16 @@ class LLMSpeed:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if self.is_used or hasattr(report, "llmspeed"):
-            outcome.collect(report, self.run.records)
+            outcome.collect(report, self.run)
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if not self.is_used:
             return
-        self.run.close()
-        if is_worker(self.config):
-            return
-        complete = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-        kept = self.run.judge_suite() if complete else True
-        if not (self.run.write(may_store=complete) and kept):
-            session.exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
+        try:
+            if not is_worker(self.config) and not outcome.finish(self.run, exitstatus):
+                session.exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
+        finally:
+            self.run.close()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self.is_used:

@@ -21,11 +21,16 @@ PLUGIN = "llmspeed-run"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of several backends that a test runs on: its mark, or the option's name, or both."""
+    """One of several backends that a test runs on: its mark, or the option's name, or both.
+
+    `same_engine` is True if an earlier one has the same backend, model and precision: then only
+    the engine's options tell the two apart, and the id is part of the test's identity.
+    """
 
     mark: BackendMark | None = None
     backend: str | None = None
     id: str = ""
+    same_engine: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ FLOORS: list[dict[str, set[str]]] = [
         "app.reporting.properties": {"app.reporting.rows"},
         "app.reporting.report_file": set(),
         "app.history": set(),
-        "app.suite_judge": {"app.judge"},
+        "app.suite_judge": set(),
         "app.run": {
             "app.history",
             "app.judge",

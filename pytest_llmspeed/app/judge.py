@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from pytest_llmspeed.core import advice
-from pytest_llmspeed.core.baselines import Series, Session, Window
+from pytest_llmspeed.core.baselines import GATED, Series, Session, Window
 from pytest_llmspeed.core.budgets import Budget, check
 from pytest_llmspeed.core.decision import DEFAULT_PRIOR, Prior, compare
 from pytest_llmspeed.core.environment import what_changed
@@ -26,7 +26,6 @@ from pytest_llmspeed.core.verdicts import (
     worst_of_each_metric,
 )
 
-GATED = ("ttft_ms", "tpot_ms")
 LENGTH_BOUND = ("e2e_ms", "throughput_tps")
 """Metrics that follow the length of the answer."""
 OLD = timedelta(days=30)
@@ -87,8 +86,9 @@ def gated_metrics(budgets: Sequence[Budget]) -> tuple[str, ...]:
 def _invalid(record: TestRecord, case: Case) -> Iterator[str]:
     """Sentences on why the speed of this run says nothing."""
     counted = [sample for sample in record.measurement.samples if sample.call == "measure"]
-    failed = [sample for sample in counted if not sample.ok]
-    if failed and not any(budget.metric.name == "error_rate" for budget in case.budgets):
+    allowed = {budget.label for budget in case.budgets if budget.metric.name == "error_rate"}
+    failed = [s for s in counted if not s.ok and not allowed & {None, s.label}]
+    if failed:
         yield advice.failed_requests(len(failed), len(counted), failed[-1].error)
     for stratum, series in case.now.series.items():
         before = case.window.usual(stratum, "prompt_tokens")
@@ -127,11 +127,11 @@ def _compare(case: Case, stratum: str, metric: str) -> Comparison:
         return Comparison(Verdict.INCOMPARABLE, advice.length(before, now))
     found = _against(case, case.window.values(stratum, metric), stratum, metric)
     anchor = case.window.anchor_values(stratum, metric)
-    if anchor and CONSEQUENCES[found.verdict].stored:
+    if anchor and CONSEQUENCES[found.verdict].stored and found.verdict is not Verdict.FASTER:
         creep = _against(case, anchor, stratum, metric)
         if creep.verdict is Verdict.SLOWER:
             since = case.window.anchor[0].started[:10]
-            return replace(creep, verdict=Verdict.SUSPECT, reason=advice.crept(since))
+            return replace(creep, verdict=Verdict.SUSPECT, reason=advice.crept(since), crept=True)
     return found
 
 
@@ -177,10 +177,12 @@ def _with_consequences(
             ]
             problems += tuple(advice.slower(each, changed) for each in slow)
             hints.append(advice.accept(advice.WHY))
+    elif worst is not None and worst.crept and policy.accept:
+        accepted = policy.accept
     elif worst is not None:
         busy = busy_strata(record.measurement)
         sentence = _advice(worst, case, is_busy=worst.stratum in busy)
-        if option := _failing_option(worst.verdict, policy):
+        if option := _failing_option(record, policy):
             problems += (advice.because_of(option, sentence),)
         elif sentence and not (problems and worst.verdict is Verdict.NO_BASELINE):
             hints.append(sentence)
@@ -200,12 +202,13 @@ def _worst(record: TestRecord) -> Comparison | None:
     return max(fitting, key=severity, default=None)
 
 
-def _failing_option(verdict: Verdict, policy: Policy) -> str | None:
-    """The option that fails a test of this verdict, None if none does."""
-    consequence = CONSEQUENCES[verdict]
-    if consequence.fails_if_required and policy.require_baseline:
+def _failing_option(record: TestRecord, policy: Policy) -> str | None:
+    """The option that fails a test with such comparisons, None if none does."""
+    consequences = [CONSEQUENCES[found.verdict] for found in record.comparisons]
+    if policy.require_baseline and any(consequence.fails_if_required for consequence in consequences):
         return "--llmspeed-require-baseline"
-    return "--llmspeed-strict" if consequence.fails_if_strict and policy.strict else None
+    strict = policy.strict and any(consequence.fails_if_strict for consequence in consequences)
+    return "--llmspeed-strict" if strict else None
 
 
 def _advice(worst: Comparison, case: Case, *, is_busy: bool) -> str:

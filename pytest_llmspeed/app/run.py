@@ -43,6 +43,7 @@ class Run:
         self.pool = Pool(self.registry)
         self.store = FolderStore(settings.store_folder)
         self.records: dict[str, TestRecord] = {}
+        self.failed: dict[str, str] = {}
         self.stored_files: list[Path] = []
         self.history = History(self.store)
         self._suite: SuiteVerdict | None = None
@@ -124,7 +125,15 @@ class Run:
     @property
     def finished(self) -> RunRecord:
         """The record of this run with all its tests."""
-        return replace(self.facts, tests=tuple(self.records.values()), suite=self._suite)
+        tests = tuple(
+            replace(record, outcome=self.failed.get(nodeid, "")) if self._failed_beside(nodeid) else record
+            for nodeid, record in self.records.items()
+        )
+        return replace(self.facts, tests=tests, suite=self._suite)
+
+    def _failed_beside(self, nodeid: str) -> bool:
+        """True if a test whose body passed failed all the same, in its teardown or a subtest."""
+        return nodeid in self.failed and self.records[nodeid].outcome == "passed"
 
     def write(self, *, may_store: bool) -> bool:
         """Write baselines, if asked for and allowed, and the reports; return False if any of it failed.

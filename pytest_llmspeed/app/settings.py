@@ -91,8 +91,8 @@ class Settings:
 
     @property
     def json_text(self) -> bool:
-        """True if the report shows the answers."""
-        return bool(self.ini.get("json_text", True))
+        """True if a report is asked for that shows the answers; else they go nowhere."""
+        return self.json is not None and bool(self.ini.get("json_text", True))
 
     @property
     def environment(self) -> str | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_llmspeed.app.judge import GATED
-from pytest_llmspeed.core.baselines import Session, Window
+from pytest_llmspeed.core.baselines import GATED, Session, Window
 from pytest_llmspeed.core.decision import compare
 from pytest_llmspeed.core.record import SuiteShift, SuiteVerdict, TestRecord
 from pytest_llmspeed.core.suite import (
@@ -48,7 +47,8 @@ def judge_suite(tests: Sequence[Judged], comparisons: int) -> SuiteVerdict | Non
         here = [each for each in tests if each.record.environment == environment]
         for metric in GATED:
             members = list(_members(here, metric))
-            shift = common_shift([member.test for member in members])
+            spans_a_day = all(member.judged.window.spans_a_day for member in members)
+            shift = common_shift([member.test for member in members], spans_a_day=spans_a_day)
             if shift is not None:
                 shifts.append(_shown(environment, metric, shift))
                 alone += _slower_beside(members, shift, metric, comparisons)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from pytest_llmspeed.core.record import RunRecord, TestRecord, run_to_stored
-from pytest_llmspeed.core.verdicts import CONSEQUENCES, Verdict
+from pytest_llmspeed.core.verdicts import CONSEQUENCES
 from pytest_llmspeed.edges.store.folder import FolderStore
 
 
@@ -26,17 +27,18 @@ def plan(run: RunRecord) -> Iterator[Write]:
     Nothing is stored of a suite that became slower as a whole, nor of a test that is slower beside
     the others, unless that is accepted.
     """
-    if run.suite is not None and run.suite.verdict is Verdict.SLOWER and not _is_accepted(run):
-        return
-    refused = {nodeid for nodeid, _ in run.suite.alone} if run.suite and not _is_accepted(run) else ()
-    stored = [test for test in run.tests if may_be_stored(test) and test.nodeid not in refused]
+    stored = [test for test in map(partial(_by_the_suite, run), run.tests) if may_be_stored(test)]
     for environment in dict.fromkeys(test.environment for test in stored):
         tests = tuple(test for test in stored if test.environment == environment)
         yield Write(environment, _name(run), replace(run, tests=tests))
 
 
-def _is_accepted(run: RunRecord) -> bool:
-    return bool(run.options.get("accept"))
+def _by_the_suite(run: RunRecord, test: TestRecord) -> TestRecord:
+    """The test as it is stored after the suite verdict: refused or, if that is accepted, accepted."""
+    if run.suite is None or not run.suite.concerns(test):
+        return test
+    reason = run.options.get("accept")
+    return replace(test, accepted=reason) if reason else replace(test, problems=("slower as a suite",))
 
 
 def may_be_stored(test: TestRecord) -> bool:

@@ -21,6 +21,10 @@ from pytest_llmspeed.core.verdicts import Verdict
 SERIES_METRICS = ("ttft_ms", "ttfo_ms", "tpot_ms", "e2e_ms", "throughput_tps", "itl_ms")
 ANCHOR = 3
 """So many first sessions of a level are its anchor: creep is seen against them."""
+LEFT_OUT = frozenset({"disturbed", "overlapped"})
+"""Flags of requests that are measured, but not compared."""
+GATED = ("ttft_ms", "tpot_ms")
+"""What is always compared."""
 COUNTS = ("output_tokens", "prompt_tokens")
 
 
@@ -50,6 +54,7 @@ class Session:
     series: Mapping[str, Series]
     starts_level: bool = False
     reason: str | None = None
+    gated: tuple[str, ...] = ()
 
     @property
     def replicate(self) -> str:
@@ -113,14 +118,22 @@ def session_of_test(test: Mapping[str, Any], run: Mapping[str, Any]) -> Session:
         identity=test["identity"],
         environment=test["environment"],
         key=test["key"],
-        started=datetime.fromisoformat(run["started"]).isoformat(),
+        started=_with_zone(run["started"]),
         run_id=run["id"],
         job=run["job"],
         facts=facts,
         series=_series(test["measurement"]["requests"]),
-        starts_level=accepted is not None or test["verdict"] == Verdict.FASTER,
+        starts_level=accepted is not None or bool(test.get("faster")) or test["verdict"] == Verdict.FASTER,
         reason=accepted,
+        gated=tuple(test.get("gated") or {c["metric"]: None for c in test.get("comparisons", ())} or GATED),
     )
+
+
+def _with_zone(started: str) -> str:
+    moment = datetime.fromisoformat(started)
+    if moment.tzinfo is None:
+        raise ValueError(f"started {started!r} has no time zone")
+    return moment.isoformat()
 
 
 def _series(requests: Rows | Columns) -> dict[str, Series]:
@@ -128,7 +141,7 @@ def _series(requests: Rows | Columns) -> dict[str, Series]:
     strata: dict[str, list[int]] = {}
     told = zip(column(requests, "stratum"), column(requests, "error"), column(requests, "flags"), strict=True)
     for place, (stratum, error, flags) in enumerate(told):
-        if error is None and "disturbed" not in (flags or ()):
+        if error is None and not LEFT_OUT & set(flags or ()):
             strata.setdefault(stratum, []).append(place)
     table = {name: column(requests, name) for name in (*SERIES_METRICS, *COUNTS, "label", "call")}
     table["itl_ms"] = _middle_gaps(requests)
@@ -211,15 +224,16 @@ def _shown(value: Any) -> str:
 
 
 def gated_comparisons(history: Iterable[Session]) -> int:
-    """Return how many comparisons the newest session of each identity would make, TTFT and TPOT."""
-    newest: dict[tuple[str, str], Session] = {}
+    """Return how many comparisons the newest session of each test on each engine made."""
+    newest: dict[tuple[str, ...], Session] = {}
     for session in history:
-        slot = (session.identity, str(session.key))
+        engine = (str(session.key.get(name)) for name in ("backend", "model", "precision"))
+        slot = (session.identity, *engine)
         if slot not in newest or newest[slot].started < session.started:
             newest[slot] = session
     return sum(
         metric in series.values
         for session in newest.values()
         for series in session.series.values()
-        for metric in ("ttft_ms", "tpot_ms")
+        for metric in session.gated
     )

@@ -37,14 +37,19 @@ class Hardware:
         return self.remote is None and self.gpus is None
 
 
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
 def environment_name(runner_class: str | None, hardware: Hardware, machine: Machine) -> str:
     """Return the environment that keys a session, fit for a folder name.
 
     A configured runner class stands instead of all else; a URL counts by its host, since the
-    client's hardware says nothing of the server's.
+    client's hardware says nothing of the server's, unless that is this machine too.
     """
     if runner_class:
         return slug(runner_class)
+    if hardware.remote in LOOPBACK:
+        return slug(f"url local {machine.name}")
     if hardware.remote:
         return slug(f"url {hardware.remote}")
     return slug(f"{hardware.gpus} {machine.name}") if hardware.gpus else machine.name

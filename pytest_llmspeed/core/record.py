@@ -59,6 +59,11 @@ class TestRecord:
     partial: bool = False
 
     @property
+    def is_faster(self) -> bool:
+        """True if anything became faster, whatever else was found: its session starts a new level."""
+        return any(found.verdict is Verdict.FASTER for found in self.comparisons)
+
+    @property
     def was_disturbed(self) -> bool:
         """True if other programs left too few quiet requests of some stratum to compare."""
         return bool(busy_strata(self.measurement))
@@ -102,6 +107,11 @@ class SuiteVerdict:
     verdict: Verdict
     shifts: tuple[SuiteShift, ...] = ()
     alone: tuple[tuple[str, Comparison], ...] = ()
+
+    def concerns(self, test: TestRecord) -> bool:
+        """True if a test is of a suite that became slower as a whole, or is slower beside the others."""
+        shifted = {s.environment for s in self.shifts if s.verdict is Verdict.SLOWER}
+        return test.environment in shifted or test.nodeid in {nodeid for nodeid, _ in self.alone}
 
     @property
     def fails(self) -> bool:
@@ -182,6 +192,7 @@ def test_to_builtins(record: TestRecord, *, text: bool) -> dict[str, Any]:
         "budgets": [_budget_to_builtins(check) for check in record.budgets],
         "comparisons": [_comparison_to_builtins(found) for found in record.comparisons],
         "verdict": None if record.verdict is None else record.verdict.value,
+        "faster": record.is_faster,
         "problems": list(record.problems),
         "advice": list(record.advice),
         "accepted": record.accepted,
@@ -210,6 +221,8 @@ def test_to_stored(record: TestRecord) -> dict[str, Any]:
             "warmup_requests": measurement.warmup_requests,
         },
         "verdict": None if record.verdict is None else record.verdict.value,
+        "faster": record.is_faster,
+        "gated": sorted({found.metric for found in record.comparisons}),
         "accepted": record.accepted,
     }
 

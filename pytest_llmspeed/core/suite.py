@@ -12,6 +12,7 @@ from math import exp, log, sqrt
 from statistics import fmean, median
 
 from pytest_llmspeed.core.decision import (
+    ALONE_SD,
     DEFAULT_PRIOR,
     LEAST_REQUESTS,
     LEAST_SHIFT,
@@ -75,11 +76,12 @@ class CommonShift:
     new: float
 
 
-def common_shift(tests: Sequence[SuiteTest]) -> CommonShift | None:
+def common_shift(tests: Sequence[SuiteTest], *, spans_a_day: bool = True) -> CommonShift | None:
     """Return the shift that the tests of a run share; None of fewer than six, or without sessions.
 
     G_k is the median over tests of l_tk - mean_k l_tk, l the 10 % quantile of the logs; the new one
-    is held against the stored ones by the t rule, once.
+    is held against the stored ones by the t rule, once. As for single tests, the spread is not taken
+    to be smaller than the prior's until the sessions span a day.
     """
     usable = [test for test in tests if test.baseline and len(test.new) >= LEAST_REQUESTS]
     if len(usable) < LEAST_TESTS:
@@ -90,7 +92,7 @@ def common_shift(tests: Sequence[SuiteTest]) -> CommonShift | None:
         session: median(found[session] for _, found in shifts if session in found)
         for session in sorted({session for _, found in shifts for session in found})
     }
-    return _judged(new, by_session, len(usable))
+    return _judged(new, by_session, len(usable), spans_a_day=spans_a_day)
 
 
 def _shifts(test: SuiteTest) -> tuple[float, dict[str, float]]:
@@ -104,12 +106,14 @@ def _place(values: Sequence[float]) -> float:
     return quantile_median_unbiased(sorted(to_logs(values, 1.0)), LOW.quantile)
 
 
-def _judged(new: float, by_session: Mapping[str, float], tests: int) -> CommonShift:
+def _judged(new: float, by_session: Mapping[str, float], tests: int, *, spans_a_day: bool) -> CommonShift:
     stored = list(by_session.values())
     k, weight = len(stored), DEFAULT_PRIOR.weight
     d, nu = new - fmean(stored), weight + k - 1
     spread = variance(stored) if k > 1 else 0.0
-    se = sqrt((weight * DEFAULT_PRIOR.sd**2 + (k - 1) * spread) / nu * (1 + 1 / k))
+    least = 0.0 if spans_a_day else (DEFAULT_PRIOR.sd if k > 1 else ALONE_SD) ** 2
+    t2 = max((weight * DEFAULT_PRIOR.sd**2 + (k - 1) * spread) / nu, least)
+    se = sqrt(t2 * (1 + 1 / k))
     half = t_quantile(0.975, nu) * se
     p = t_tail(d / se, nu)
     if d >= LEAST_SHIFT and p <= LOW.alpha:

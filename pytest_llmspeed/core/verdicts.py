@@ -74,6 +74,8 @@ class Comparison:
     visible: float | None = None
     more_sessions: tuple[tuple[float, int | None], ...] = ()
     sessions: int = 0
+    crept: bool = False
+    """True if it is slower than the level's first sessions, not than its last ones."""
 
 
 @dataclass(frozen=True, slots=True)

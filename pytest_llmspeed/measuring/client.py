@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from pytest_llmspeed.core.errors import GenerationError, SettingsError
@@ -139,7 +140,10 @@ class LLMClient:
         before_s = clock.now_s()
         if self._watch:
             self._watch.look()
-        exchange = self._loop.run(self._engine.exchange(request))
+        with self._recorder.in_flight() as overlapped:
+            exchange = self._loop.run(self._engine.exchange(request))
+        if overlapped.is_set():
+            exchange = replace(exchange, notes=exchange.notes | {"overlapped"})
         share = self._watch.foreign_share(clock.now_s() - before_s) if self._watch else None
         return exchange, self._recorder.record(exchange, call, label, share)
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Event, Lock
 
 from pytest_llmspeed.core.exchange import Exchange, Request
 from pytest_llmspeed.core.measurement import Measurement
@@ -15,9 +16,9 @@ from pytest_llmspeed.core.metrics import CallKind, Sample, sample_of
 class Recorder:
     """Takes the exchanges of one test and keeps their samples, in the order sent.
 
-    Samples are held together in strata: one label and one prompt, numbered by first appearance, so
-    that a prompt with a date in it still meets its baseline; in a repeated body, one label and one
-    place among the body's calls.
+    Samples are held together in strata: of `measure`, what it declares of its request; of free calls,
+    one label and one prompt, numbered by first appearance, so that a prompt with a date in it still
+    meets its baseline; in a repeated body, one label and one place among the body's calls.
     """
 
     def __init__(self) -> None:
@@ -28,6 +29,8 @@ class Recorder:
         self._origin_s: float | None = None
         self._warming = False
         self._bodies = 0
+        self._lock = Lock()
+        self._under_way: list[Event] = []
         self._calls_in_body: int | None = None
 
     @property
@@ -59,6 +62,25 @@ class Recorder:
         return len(self._samples)
 
     @contextmanager
+    def in_flight(self) -> Iterator[Event]:
+        """A request on its way; the event is set if another is, at any time meanwhile, on its way too.
+
+        The client measures one request at a time: what an application sends from several threads
+        at once is flagged, and not compared.
+        """
+        overlapped = Event()
+        with self._lock:
+            self._under_way.append(overlapped)
+            if len(self._under_way) > 1:
+                for event in self._under_way:
+                    event.set()
+        try:
+            yield overlapped
+        finally:
+            with self._lock:
+                self._under_way.remove(overlapped)
+
+    @contextmanager
     def warming(self) -> Iterator[None]:
         """Requests inside are warm-up: counted, and left out of every figure."""
         before, self._warming = self._warming, True
@@ -82,7 +104,8 @@ class Recorder:
     ) -> Sample:
         """Keep one finished exchange; return its sample."""
         kind: CallKind = "rounds" if self.in_body and call == "generate" else call
-        stratum = self._stratum(exchange.request, kind, label)
+        declared = _declared(exchange.request, kind, label)
+        stratum = self._stratum(exchange.request, kind, label, declared)
         if not self._warming and self._origin_s is None:
             self._origin_s = exchange.started_s
         sample = sample_of(
@@ -97,15 +120,17 @@ class Recorder:
             self._warmup_requests += 1
         else:
             self._samples.append(sample)
-            self._workload[_declared(exchange.request, kind, label)] = None
+            self._workload[declared] = None
         return sample
 
-    def _stratum(self, request: Request, kind: CallKind, label: str | None) -> str:
+    def _stratum(self, request: Request, kind: CallKind, label: str | None, declared: str) -> str:
         prefix = f"{label}/" if label else ""
         if kind == "rounds" and self._calls_in_body is not None:
             self._calls_in_body += 1
             body = f"body {self._bodies} " if self._bodies > 1 else ""
             return f"{prefix}{body}call {self._calls_in_body}"
+        if kind == "measure":
+            return f"{prefix}prompt {hashlib.sha256(declared.encode()).hexdigest()[:6]}"
         prompts = self._prompts.setdefault(label, {})
         place = prompts.setdefault(request.prompt_hash, len(prompts) + 1)
         return f"{prefix}prompt {place}"
@@ -119,6 +144,8 @@ def _declared(request: Request, kind: CallKind, label: str | None) -> str:
         f"max_tokens={request.max_tokens}",
         f"temperature={request.temperature:g}",
     ]
+    if request.model:
+        parts.append(f"model={request.model}")
     if request.extra_body:
         extra = json.dumps(dict(request.extra_body), sort_keys=True, default=repr)
         parts.append(f"extra_body={hashlib.sha256(extra.encode()).hexdigest()[:8]}")

@@ -183,9 +183,10 @@ def test_the_report_is_written_from_the_working_directory(tmp_path):
 
 
 def test_the_report_shows_answers_unless_told_otherwise():
-    """`llmspeed_json_text = false` leaves them out."""
-    assert Settings().json_text
-    assert not Settings(ini={"json_text": False}).json_text
+    """`llmspeed_json_text = false` leaves them out; without a report they go nowhere."""
+    assert Settings(json="report.json").json_text
+    assert not Settings(json="report.json", ini={"json_text": False}).json_text
+    assert not Settings().json_text
 
 
 def test_an_empty_runner_class_is_none():

@@ -268,11 +268,12 @@ def test_the_gate_counts_ttft_and_tpot_of_every_stratum(record):
     assert gated_comparisons([]) == 0
 
 
-def test_the_gate_counts_each_test_and_each_key(record):
-    """Another identity or another key makes comparisons of its own."""
+def test_the_gate_counts_each_test_and_each_engine(record):
+    """Another test or another engine makes comparisons of its own, an edited prompt replaces its own."""
     other = replace(record, identity="other")
-    moved = replace(record, workload=("measure other",))
-    assert gated_comparisons([stored(record), stored(other), stored(moved)]) == 12
+    elsewhere = replace(record, backend=replace(record.backend, precision="fp8"))
+    edited = replace(record, workload=("measure other",))
+    assert gated_comparisons([stored(record), stored(other), stored(elsewhere), stored(edited)]) == 12
 
 
 def test_the_gate_counts_what_the_newest_session_measured(record, sample):

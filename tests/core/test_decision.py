@@ -229,7 +229,8 @@ def test_the_low_location_is_what_the_page_says(noisy_sessions, seed, count, spa
     rng = np.random.default_rng(seed)
     *sessions, new = noisy_sessions(rng, count + 1, 12, between=0.03)
     new = scaled(new, 2.0) if seed % 2 else new[:8]
-    d, se, p, nu = recomputed(sessions, new, 0.1, 0.03, spans_a_day=spans_a_day)
+    prior_sd = 0.03 if count > 1 else 0.045
+    d, se, p, nu = recomputed(sessions, new, 0.1, prior_sd, spans_a_day=spans_a_day)
     found = compare(sessions, new, spans_a_day=spans_a_day)
     assert log(found.delta) == pytest.approx(d)
     assert found.p_session == pytest.approx(p)

@@ -50,7 +50,8 @@ def test_a_url_is_measured(remote: Project) -> None:
         "options": {"url": server.url},
         "versions": {},
     }
-    assert test["environment"] == f"url-127.0.0.1-{server.port}"
+    assert test["environment"].startswith("url-local-")
+    assert str(server.port) not in test["environment"]
     assert all("new_connection" not in r["flags"] for r in test["measurement"]["requests"])
 
 
@@ -71,6 +72,20 @@ def test_the_api_key_comes_from_the_environment_and_is_never_shown(
     assert "sk-very-secret" not in result.stdout.str() + json.dumps(remote.report)
 
 
+def test_an_unusable_api_key_is_told_without_showing_it(
+    remote: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key with a line end is stripped; one with a space inside is refused, and not printed."""
+    with answering() as server:
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-secret\n")
+        remote.run(*URL_RUN, f"--llmspeed-url={server.url}").assert_outcomes(passed=1)
+        monkeypatch.setenv("OPENAI_API_KEY", "sk secret")
+        result = remote.run(*URL_RUN, f"--llmspeed-url={server.url}")
+    result.assert_outcomes(errors=1)
+    shows(result, "the environment variable OPENAI_API_KEY holds no API key")
+    assert "sk secret" not in result.stdout.str()
+
+
 def test_credentials_in_the_address_are_used_and_not_kept(remote: Project) -> None:
     """http://user:word@host sends them, and records the address without them."""
     with answering() as server:
@@ -79,6 +94,8 @@ def test_credentials_in_the_address_are_used_and_not_kept(remote: Project) -> No
         headers, _ = server.requests[0]
     assert headers["authorization"].startswith("Basic ")
     assert "pass-word" not in json.dumps(remote.report)
+    locks = [path.name for path in (remote.path / "tmp").rglob("*.lock")]
+    assert locks == [f"server-127.0.0.1-{server.port}-v1.lock"]
 
 
 def test_https(remote: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

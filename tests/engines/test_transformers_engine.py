@@ -246,7 +246,7 @@ def test_smollm2_answers_rightly_within_its_budgets_and_against_its_baseline(
     project.run()
     test = project.test()
     assert test["backend"]["model"] == "SmolLM2-135M-Instruct.Q4_1.gguf"
-    assert {found["sessions"] for found in test["comparisons"] if found["stratum"] == "prompt 1"} == {1}
+    assert {found["sessions"] for found in test["comparisons"] if found["label"] is None} == {1}
     first = test["measurement"]["requests"][0]
     assert (first["output_tokens"], first["prompt_tokens"]) == (8 - 1, 37)
 

@@ -122,7 +122,9 @@ def test_measure_within_a_body_is_told_apart_by_prompt(recorder):
     """Its prompt is declared, so that it needs no place."""
     with recorder.body(first=True):
         recorder.record(exchange("a"), "measure", None)
-    assert strata(recorder) == ["prompt 1"]
+        recorder.record(exchange("b"), "measure", None)
+    assert len(set(strata(recorder))) == 2
+    assert all(stratum.startswith("prompt ") for stratum in strata(recorder))
     assert recorder.measurement.samples[0].call == "measure"
 
 

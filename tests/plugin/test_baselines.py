@@ -269,3 +269,70 @@ def test_an_old_baseline_is_said_to_be_old(chat: Project) -> None:
     result = chat.run()
     result.assert_outcomes(passed=1)
     shows(result, "days old: store a new session")
+
+
+def test_a_speed_up_of_one_metric_starts_a_level(project: Project) -> None:
+    """Where TPOT became faster and TTFT is undecided, a later fall back of TPOT is still seen."""
+    test = """
+        import pytest
+
+        @pytest.mark.llm_backend("scripted", tpot_ms={tpot})
+        def test_it(llm_client): llm_client.measure("hello", max_tokens=8)
+        """
+    project.write(test.format(tpot=20))
+    project.script(mood=0.001)
+    project.record(5)
+    project.write(test.format(tpot=12))
+    project.run("--llmspeed-update-baseline").assert_outcomes(passed=1)
+    assert project.verdicts()["tpot_ms"] == "faster"
+    project.write(test.format(tpot=20))
+    project.script(seed=9)
+    project.run().assert_outcomes(failed=1)
+
+
+def test_two_marks_that_differ_in_options_have_their_own_baselines(project: Project) -> None:
+    """The same engine with another option is another test: neither is held against the other."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.llm_backend("scripted", tpot_ms=20)
+        @pytest.mark.llm_backend("scripted", tpot_ms=60)
+        def test_it(llm_client): llm_client.measure("hello", max_tokens=8)
+        """
+    )
+    project.record(3)
+    project.run().assert_outcomes(passed=2)
+    assert len({test["identity"] for test in project.report["tests"]}) == 2
+    assert {c["sessions"] for test in project.report["tests"] for c in test["comparisons"]} == {3}
+
+
+def test_the_order_of_prompts_does_not_matter_to_measure(project: Project) -> None:
+    """Prompts of measure are told apart by what they are, not by when they came."""
+    test = """
+        def test_it(llm_client):
+            for prompt, tokens in {order}:
+                llm_client.measure(prompt, max_tokens=tokens)
+        """
+    project.write(test.format(order=[("short", 2), ("long", 8)]))
+    project.record(3)
+    before = {c["stratum"] for c in project.test()["comparisons"]}
+    project.write(test.format(order=[("long", 8), ("short", 2)]))
+    project.run().assert_outcomes(passed=1)
+    assert {c["stratum"] for c in project.test()["comparisons"]} == before
+    assert {c["sessions"] for c in project.test()["comparisons"]} == {3}
+
+
+def test_a_failed_subtest_is_not_stored(project: Project) -> None:
+    """The body went through, a subtest did not: the test failed, so nothing of it is a baseline."""
+    pytest.importorskip("_pytest.subtests")
+    project.write(
+        """
+        def test_it(llm_client, subtests):
+            llm_client.measure("hello", max_tokens=8)
+            with subtests.test("one"):
+                assert False
+        """
+    )
+    assert project.run("--llmspeed-update-baseline").ret == 1
+    assert project.run_files == []

@@ -44,6 +44,10 @@ MISTAKES = {
         "@pytest.mark.llm_backend('scripted', tftt_ms=1)",
         "backend 'scripted' has no option 'tftt_ms'; did you mean 'ttft_ms'?",
     ),
+    "unknown engine of a budget": (
+        "@pytest.mark.llm_budget(ttft_ms=300, backend='scriptd')",
+        "llm_budget(backend='scriptd'): no backend is called 'scriptd'; did you mean 'scripted'?",
+    ),
     "mark without a name": ("@pytest.mark.llm_backend(model='m')", "llm_backend takes one name"),
 }
 

@@ -351,3 +351,72 @@ def test_a_unittest_test_case_is_measured_and_judged(project: Project) -> None:
     result = project.run()
     result.assert_outcomes(passed=1, failed=2)
     shows(result, "PerformanceFailure: ttft_ms", "AssertionError: 1 != 2")
+
+
+def test_an_error_rate_budget_of_a_label_allows_no_others(project: Project) -> None:
+    """Failures of one label are not excused by another label's budget."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.llm_backend("scripted", fail_every=4)
+        @pytest.mark.llm_budget(error_rate=0.9, label="a")
+        def test_it(llm_client):
+            llm_client.measure("hello", label="a")
+            llm_client.measure("hello", label="b")
+        """
+    )
+    project.run().assert_outcomes(failed=1)
+    assert project.test()["verdict"] == "invalid"
+
+
+def test_a_test_that_was_never_set_up_is_not_counted(project: Project) -> None:
+    """A skip mark measures nothing, so nothing is said of it."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.skip
+        @pytest.mark.llm_budget(ttft_ms=1)
+        def test_skipped(llm_client): pass
+
+        def test_it(llm_client): llm_client.measure("hello")
+        """
+    )
+    result = project.run()
+    result.assert_outcomes(passed=1, skipped=1)
+    shows(result, "1 test measured")
+
+
+def test_a_skip_in_a_budgeted_body_is_no_failure_of_ours(project: Project) -> None:
+    """A body that skips before its first request has not measured nothing, it has not run."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.llm_budget(ttft_ms=1)
+        def test_it(llm_client): pytest.skip("not here")
+        """
+    )
+    result = project.run()
+    result.assert_outcomes(skipped=1)
+    assert "nothing was measured" not in result.stdout.str()
+
+
+def test_requests_at_once_are_flagged_and_not_compared(project: Project) -> None:
+    """An application that calls from threads is measured, but its times are not single ones."""
+    project.write(
+        """
+        from concurrent.futures import ThreadPoolExecutor
+
+        def test_it(llm_client):
+            with ThreadPoolExecutor(4) as pool:
+                for _ in llm_client.rounds(6, warmup=0):
+                    list(pool.map(lambda n: llm_client.generate(f"p{n}"), range(4)))
+        """
+    )
+    result = project.pytester.runpytest_subprocess("--llmspeed-backend=tiny", "--llmspeed-json=report.json")
+    result.assert_outcomes(passed=1)
+    requests = project.test()["measurement"]["requests"]
+    assert len(requests) == 24
+    assert any("overlapped" in request["flags"] for request in requests)

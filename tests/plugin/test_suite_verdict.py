@@ -64,6 +64,10 @@ def test_a_shift_of_all_can_be_accepted(eight: Project) -> None:
     result = eight.run("--llmspeed-update-baseline", "--llmspeed-accept", "larger model")
     assert result.ret == 0
     assert len(eight.run_files) == 6
+    eight.script(seed=4, factor=1.17)
+    eight.run()
+    sessions = {c["sessions"] for test in eight.report["tests"] for c in test["comparisons"]}
+    assert sessions == {1}
 
 
 def test_workers_do_not_matter_to_the_suite(eight: Project) -> None:

@@ -70,7 +70,8 @@ def _in_its_folder(file: RunFile) -> RunFile:
 def list_tests(root: Path, now: datetime) -> Result:
     """Return the tests of a store with the sessions that count, and how old the newest is."""
     shelf = open_store(root)
-    entries = [_entry(test, shelf.tests, now) for test in shelf.tests]
+    tests = shelf.tests
+    entries = [_entry(test, tests, now) for test in tests]
     headers = ("environment", "test", "backend", "sessions", "newest", "note")
     rows = [
         (

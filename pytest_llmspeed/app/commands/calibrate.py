@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -108,6 +109,7 @@ def _pytest(arguments: Sequence[str]) -> tuple[int, str]:
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
+        env={name: value for name, value in os.environ.items() if name != "GITHUB_STEP_SUMMARY"},
         process_group=None if sys.platform == "win32" else 0,
     )
     with child:

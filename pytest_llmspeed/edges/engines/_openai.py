@@ -41,16 +41,17 @@ class OpenAIEngine:
         self, base: BaseURL, backend: Backend, key: str | None, counter: TokenCounter | None
     ) -> None:
         self._client = HTTPClient(base)
-        self._key, self._counter = key, counter
+        self._counter = counter
+        self._secrets = [secret for secret in (key, base.password) if secret and len(secret) > 3]
         self._headers = _headers(base, key)
         self.backend = backend
-        self.hardware = Hardware(remote=base.netloc)
+        self.hardware = Hardware(remote=base.host)
 
     @classmethod
     def start(cls, spec: EngineSpec) -> Self:
         """Return a client of the server, once that has answered; raises `EngineError`."""
         base = _base_url(spec.options.get("url"))
-        key = os.environ.get(spec.options.get("api_key_env", KEY_VARIABLE))
+        key = _api_key(spec.options.get("api_key_env", KEY_VARIABLE))
         served = _served_models(base, _headers(base, key))
         tokenizer = spec.options.get("tokenizer")
         counter = TokenCounter.load(tokenizer) if tokenizer else None
@@ -65,13 +66,24 @@ class OpenAIEngine:
     async def exchange(self, request: Request) -> Exchange:
         """Send one streamed request; failures are in `Exchange.error`."""
         found = await ask(self._client, request, self._headers, self.backend.model)
-        if found.error and self._key and len(self._key) > 3:
-            found = replace(found, error=found.error.replace(self._key, "***"))
+        for secret in self._secrets:
+            if found.error and secret in found.error:
+                found = replace(found, error=found.error.replace(secret, "***"))
         return self._counter.counted(found) if self._counter else found
 
     async def close(self) -> None:
         """Close the idle connections."""
         self._client.close()
+
+
+def _api_key(variable: str) -> str | None:
+    """The key in an environment variable; raises `EngineError`, without the key, for an unusable one."""
+    key = os.environ.get(variable, "").strip()
+    if not key.isascii() or any(character.isspace() for character in key):
+        raise EngineError(
+            f"the environment variable {variable} holds no API key: it has spaces or odd characters"
+        )
+    return key or None
 
 
 def _base_url(url: object) -> BaseURL:

@@ -89,6 +89,8 @@ class Generation:
         from transformers import GenerationConfig
 
         extra, request = self._request.extra_body, self._request
+        if request.model is not None:
+            raise ValueError(f"model={request.model!r}: an engine in process has one model, the backend's")
         if unknown := sorted(extra.keys() - TAKEN):
             raise ValueError(f"extra_body: an engine in process takes {sorted(TAKEN)}, not {unknown}")
         limit = request.max_tokens or max(self._context() - prompt_tokens, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cached_property
 
 from pytest_llmspeed.core.errors import EngineError
@@ -51,10 +52,11 @@ class Pool:
         self.loop.run(self._alive.pop(spec).close())
 
     def close(self) -> None:
-        """Stop every engine and the loop."""
+        """Stop every engine and the loop; an engine that cannot be stopped does not keep the others alive."""
         try:
             for spec in list(self._alive):
-                self._stop(spec)
+                with suppress(Exception):
+                    self._stop(spec)
         finally:
             if "loop" in self.__dict__:
                 self.loop.close()

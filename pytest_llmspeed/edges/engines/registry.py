@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib import import_module
 
 from pytest_llmspeed.core.errors import EngineError, did_you_mean
@@ -28,9 +29,17 @@ class Registry:
             self._loaded[name] = self._load(name)
         return self._loaded[name]
 
+    def knows(self, name: str) -> bool:
+        """True if a backend has that name, loadable or not."""
+        return name in self._targets
+
+    def unknown(self, name: str) -> str:
+        """The sentence on a name that no backend has."""
+        return f"no backend is called {name!r}; {did_you_mean(name, self._targets)}"
+
     def _load(self, name: str) -> type[Engine]:
         if name not in self._targets:
-            raise EngineError(f"no backend is called {name!r}; {did_you_mean(name, self._targets)}")
+            raise EngineError(self.unknown(name))
         module, _, attribute = self._targets[name].partition(":")
         try:
             found: type[Engine] = getattr(import_module(module), attribute)
@@ -69,7 +78,11 @@ class Registry:
 
     def taken_by_any(self, option: str) -> bool:
         """True if any known backend names the option."""
-        return any(option in self.engine(name).options for name in self._targets)
+        for name in self._targets:
+            with suppress(EngineError):  # one that cannot be loaded takes nothing
+                if option in self.engine(name).options:
+                    return True
+        return False
 
     def device(self, spec: EngineSpec) -> str | None:
         """What an engine of this spec would occupy."""
@@ -77,4 +90,9 @@ class Registry:
 
     def measured_on(self, spec: EngineSpec) -> str | None:
         """What two measurements at once would disturb each other on: the device, or the server's address."""
-        return self.device(spec) or spec.options.get("url")
+        return self.device(spec) or _without_login(spec.options.get("url"))
+
+
+def _without_login(url: str | None) -> str | None:
+    """An address without the user and password that it may hold."""
+    return None if url is None else f"server {url.rpartition('@')[2].removeprefix('http://')}"

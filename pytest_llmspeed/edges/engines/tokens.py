@@ -31,9 +31,12 @@ class TokenCounter:
 
     def counted(self, exchange: Exchange) -> Exchange:
         """The exchange with token counts of its text, unless the server gave them."""
-        if exchange.token_source is not None or not exchange.events:
+        if not exchange.events:
             return exchange
         first, *others = exchange.events
+        if exchange.token_source is not None:
+            head = first if first.tokens is not None else replace(first, tokens=self._count(_text(first)))
+            return replace(exchange, events=(head, *others))
         everything = "".join(map(_text, exchange.events))
         usage = replace(exchange.usage or Usage(), output_tokens=self._count(everything))
         head = replace(first, tokens=self._count(_text(first)))
@@ -44,4 +47,4 @@ class TokenCounter:
 
 
 def _text(event: Event) -> str:
-    return event.reasoning + event.text
+    return event.reasoning + event.text + event.refusal + event.tool_call

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from urllib.parse import unquote, urlsplit
 
@@ -27,15 +27,16 @@ class BaseURL:
     host: str
     port: int
     path: str
-    user: str | None = None
-    password: str | None = None
+    user: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
 
     @classmethod
     def parse(cls, url: str) -> BaseURL:
         """Return the parts of `url`; raises ValueError saying what is wrong with it."""
         parts = urlsplit(url.strip())
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{url!r} is no http or https address, as in http://127.0.0.1:8000/v1")
+            shown = url.rpartition("@")[2]  # a login in it is nobody's business
+            raise ValueError(f"{shown!r} is no http or https address, as in http://127.0.0.1:8000/v1")
         port = parts.port or {"http": 80, "https": 443}[parts.scheme]
         return cls(
             scheme=parts.scheme,
