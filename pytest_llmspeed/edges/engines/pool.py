@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import warnings
 from functools import cached_property
 
 from pytest_llmspeed.core.errors import EngineError
@@ -55,8 +55,10 @@ class Pool:
         """Stop every engine and the loop; an engine that cannot be stopped does not keep the others alive."""
         try:
             for spec in list(self._alive):
-                with suppress(Exception):
+                try:
                     self._stop(spec)
+                except Exception as error:  # noqa: BLE001  (whatever it is, the others are stopped)
+                    warnings.warn(f"the engine {spec.id!r} did not stop: {error!r}", stacklevel=2)
         finally:
             if "loop" in self.__dict__:
                 self.loop.close()
