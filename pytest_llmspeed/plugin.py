@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["_llmspeed_backend", "llm_backend", "llm_backend_options", "llm_client"]
 
+NARROWING = ("lf", "keyword", "markexpr", "deselect", "ignore", "ignore_glob")
+"""Options of pytest that leave tests out."""
 MARKERS = (
     "llm_backend(name, model=, precision=, **engine_options): the engine that a test runs on",
     "llm_budget(**limits): limits such as ttft_ms=300, tpot_p95_ms=40, throughput_tps=25, error_rate=0",
@@ -63,6 +65,7 @@ class LLMSpeed:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
+        self._deselected = False
 
     @cached_property
     def run(self) -> Run:
@@ -77,6 +80,16 @@ class LLMSpeed:
     def is_used(self) -> bool:
         """True once a test needed the run."""
         return "run" in self.__dict__
+
+    @property
+    def is_full_run(self) -> bool:
+        """True if nothing narrows the run: no paths, no selection, no worker's share."""
+        given = (self.config.getoption(name, None) for name in NARROWING)
+        narrowed = self.config.args_source is pytest.Config.ArgsSource.ARGS or any(given)
+        return not (narrowed or self._deselected or is_worker(self.config))
+
+    def pytest_deselected(self, items: list[pytest.Item]) -> None:
+        self._deselected = self._deselected or bool(items)
 
     @pytest.hookimpl(trylast=True)
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
@@ -100,6 +113,10 @@ class LLMSpeed:
         if not plans:
             return
         self.run.count_selected(sum(plan.comparisons for _, plan in plans))
+        if self.is_full_run:
+            from pytest_llmspeed.marks import identity_of
+
+            self.run.collected = {identity_of(item) for item in session.items}
         wrong = [f"  {item.nodeid}: {problem}" for item, plan in plans for problem in plan.problems]
         if wrong and not is_worker(self.config):
             raise pytest.UsageError("\n".join(["pytest-llmspeed cannot run these tests:", *wrong]))

@@ -54,6 +54,11 @@ class History:
         """Where else baselines are stored, if an environment has none."""
         return () if self._of(environment).by_identity else tuple(self._store.environments())
 
+    def gone(self, collected: set[str]) -> list[str]:
+        """The stored tests, of the environments looked at, that a full run did not collect."""
+        stored = {identity for found in self._loaded.values() for identity in found.by_identity}
+        return sorted(stored - collected)
+
     @property
     def problems(self) -> list[str]:
         """A sentence for each run file that could not be read."""

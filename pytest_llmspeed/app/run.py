@@ -16,6 +16,7 @@ from pytest_llmspeed.app.reporting.markdown import markdown
 from pytest_llmspeed.app.reporting.report_file import append_lines, write_lines, write_report
 from pytest_llmspeed.app.settings import Settings
 from pytest_llmspeed.app.suite_judge import Judged, judge_suite
+from pytest_llmspeed.core import advice
 from pytest_llmspeed.core.baselines import Session, session_of_test
 from pytest_llmspeed.core.budgets import Budget
 from pytest_llmspeed.core.environment import environment_name
@@ -44,6 +45,7 @@ class Run:
         self.store = FolderStore(settings.store_folder)
         self.records: dict[str, TestRecord] = {}
         self.failed: dict[str, str] = {}
+        self.collected: set[str] | None = None
         self.stored_files: list[Path] = []
         self.history = History(self.store)
         self._suite: SuiteVerdict | None = None
@@ -188,8 +190,10 @@ class Run:
 
     @property
     def _problems(self) -> list[str]:
-        """What could not be read or written."""
-        return [*self.history.problems, *self._write_problems]
+        """What could not be read or written, and what is stored of tests that are gone."""
+        lost = self.history.gone(self.collected) if self.collected is not None else []
+        said = [advice.gone(lost)] if lost else []
+        return [*self.history.problems, *self._write_problems, *said]
 
     def close(self) -> None:
         """Stop all engines."""

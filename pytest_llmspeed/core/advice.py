@@ -258,6 +258,16 @@ def crept(since: str) -> str:
     return f"it crept up in small steps since {since}"
 
 
+def gone(identities: Sequence[str]) -> str:
+    """What to do about stored tests that a full run did not collect."""
+    shown = ", ".join(identities[:3]) + (", …" if len(identities) > 3 else "")
+    them = "test has a baseline but was" if len(identities) == 1 else "tests have baselines but were"
+    return (
+        f"{len(identities)} {them} not collected: {shown}; "
+        "if gone for good: llmspeed baseline prune --gone 'PATTERN'"
+    )
+
+
 def aged(days: int) -> str:
     """What to do about an old baseline."""
     return f"the baseline is {days} days old: store a new session with pytest {UPDATE}"

@@ -336,3 +336,32 @@ def test_a_failed_subtest_is_not_stored(project: Project) -> None:
     )
     assert project.run("--llmspeed-update-baseline").ret == 1
     assert project.run_files == []
+
+
+def test_tests_that_no_longer_exist_are_reported_on_a_full_run(project: Project) -> None:
+    """A renamed test is told; a selection, which leaves tests out on purpose, says nothing."""
+    both = """
+        def test_old(llm_client): llm_client.measure("hello", max_tokens=8)
+        def test_kept(llm_client): llm_client.measure("hello", max_tokens=8)
+        """
+    project.write(both)
+    project.record(2)
+    assert "not collected" not in project.run("-k", "kept").stdout.str()
+    assert "not collected" not in project.run().stdout.str()
+    project.write(both.replace("test_old", "test_new"))
+    shows(project.run(), "1 test has a baseline but was not collected: test_it.py::test_old", "prune --gone")
+    assert "not collected" not in project.run("test_it.py").stdout.str()
+
+
+def test_a_deselected_test_is_not_stored_and_keeps_its_baseline(project: Project) -> None:
+    """An update stores the selected tests only."""
+    project.write(
+        """
+        def test_one(llm_client): llm_client.measure("hello", max_tokens=8)
+        def test_two(llm_client): llm_client.measure("hello", max_tokens=8)
+        """
+    )
+    project.record(1)
+    project.record(1, "-k", "one")
+    stored = [[t["identity"] for t in json.loads(p.read_text())["tests"]] for p in project.run_files]
+    assert sorted(map(len, stored)) == [1, 2]
