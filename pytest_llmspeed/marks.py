@@ -14,7 +14,8 @@ from pytest_llmspeed.app.settings import BackendMark, spec_for
 from pytest_llmspeed.core.budgets import Budget, parse_budgets
 from pytest_llmspeed.core.errors import LLMSpeedError, SettingsError
 from pytest_llmspeed.edges.engines.base import EngineSpec
-from pytest_llmspeed.state import BACKEND, BUDGET, STATE, Choice, TestPlan, TestState, run_of
+from pytest_llmspeed.plans import Choice, TestPlan
+from pytest_llmspeed.state import BACKEND, BUDGET, STATE, TestState, run_of
 
 T = TypeVar("T")
 

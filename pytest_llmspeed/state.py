@@ -2,63 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from pytest_llmspeed.app.run import Run
-    from pytest_llmspeed.app.settings import BackendMark
-    from pytest_llmspeed.core.budgets import Budget
     from pytest_llmspeed.core.record import TestRecord
-    from pytest_llmspeed.edges.engines.base import Engine, EngineSpec
+    from pytest_llmspeed.edges.engines.base import Engine
     from pytest_llmspeed.measuring.recorder import Recorder
+    from pytest_llmspeed.plans import TestPlan
 
 BACKEND, BUDGET = "llm_backend", "llm_budget"
 PLUGIN = "llmspeed-run"
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One of several backends that a test runs on: its mark, or the option's name, or both.
-
-    `same_engine` is True if an earlier one has the same backend, model and precision: then only
-    the engine's options tell the two apart, and the id is part of the test's identity.
-    """
-
-    mark: BackendMark | None = None
-    backend: str | None = None
-    id: str = ""
-    same_engine: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TestPlan:
-    """What a test is measured on and against.
-
-    `problems` are sentences for the user; `comparisons` is how many metrics of it are compared.
-    """
-
-    __test__ = False
-
-    spec: EngineSpec | None
-    choice: Choice
-    budgets: tuple[Budget, ...]
-    problems: tuple[str, ...]
-    comparisons: int = 0
-
-
-@dataclass
 class TestState:
     """What one test has come to: made anew by each set-up, so that a re-run starts empty."""
 
     __test__ = False
 
-    plan: TestPlan
-    recorder: Recorder | None = None
-    engine: Engine | None = None
-    record: TestRecord | None = None
+    def __init__(self, plan: TestPlan) -> None:
+        self.plan = plan
+        self.recorder: Recorder | None = None
+        self.engine: Engine | None = None
+        self.record: TestRecord | None = None
 
 
 STATE = pytest.StashKey[TestState]()

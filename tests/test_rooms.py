@@ -106,8 +106,9 @@ FLOORS: list[dict[str, set[str]]] = [
     {
         "hookspecs": set(),
         "options": set(),
-        "state": set(),
-        "marks": {"state"},
+        "plans": set(),
+        "state": {"plans"},
+        "marks": {"plans", "state"},
         "fixtures": {"marks", "state"},
         "outcome": {"marks", "state"},
         "plugin": {"fixtures", "hookspecs", "marks", "options", "outcome", "state"},
