@@ -1,7 +1,7 @@
 """The main job from end to end on the embedded engine: a baseline, a green run, a red one.
 
-Runs example_project five times to record a baseline, once more unchanged, and once with a delay
-injected into the engine; checks that the last run, and it alone, exits with 1 and names the test.
+Runs example_project three times to record a baseline, once more unchanged, and once with a longer
+delay injected into the engine; checks that the last run, and it alone, exits with 1 and names the test.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import tempfile
 from pathlib import Path
 
 PROJECT = Path(__file__).parent.parent / "example_project"
-SESSIONS = 5
-DELAY_MS = 35
+SESSIONS = 3
+DELAY_MS = 45
 SLOWED = "test_a_summary_is_quick"
 
 
@@ -57,15 +57,14 @@ def main() -> None:
         run = pytest("the same code again: green", "-v", where)
         expect("the unchanged run to pass", run.returncode == 0)
         run = pytest(
-            f"each token {DELAY_MS} ms later: red",
+            f"each token after {DELAY_MS} instead of 20 ms: red",
             "--deselect=tests/test_speed.py::test_a_greeting_in_two_precisions",
             where,
             EXAMPLE_TOKEN_DELAY_MS=str(DELAY_MS),
         )
         expect("the slowed run to exit with 1", run.returncode == 1)
         expect("the slowed test to be named", f"{SLOWED} - PerformanceFailure" in run.stdout)
-        busy = "machine busy" in run.stdout
-        expect("the reason to be the baseline", busy or "is slower than its baseline" in run.stdout)
+        expect("the reason to be the baseline", "is slower than its baseline" in run.stdout)
     print("demo: a baseline was recorded, the same code passed, the slowdown failed. All as it should be.")
 
 

@@ -10,5 +10,8 @@ import pytest
 
 @pytest.fixture(scope="session")
 def llm_backend_options() -> dict[str, Any]:
-    """Slow the embedded engine down, to see the gate at work: EXAMPLE_TOKEN_DELAY_MS=35 pytest."""
-    return {"token_delay_ms": float(os.environ.get("EXAMPLE_TOKEN_DELAY_MS", "0"))}
+    """Let the embedded engine wait before each token, as long as a model of some size would take.
+
+    More of it shows the gate at work: EXAMPLE_TOKEN_DELAY_MS=45 pytest.
+    """
+    return {"token_delay_ms": float(os.environ.get("EXAMPLE_TOKEN_DELAY_MS", "20"))}
