@@ -22,13 +22,15 @@ class Request:
 
     `prompt` is a text, or the messages of a chat in the shape of the OpenAI API. With
     `endpoint="chat"` the chat template applies (a text is one user message), with "completions"
-    the text is continued as it stands. `timeout_s` limits the whole request.
+    the text is continued as it stands. `max_tokens` limits the answer, `output_tokens` forces its
+    length. `timeout_s` limits the whole request.
     """
 
     prompt: str | tuple[Mapping[str, Any], ...]
     endpoint: Endpoint = "chat"
     model: str | None = None
     max_tokens: int | None = None
+    output_tokens: int | None = None
     temperature: float = 0.0
     timeout_s: float = 120.0
     extra_body: Mapping[str, Any] = field(default_factory=dict)
@@ -47,8 +49,15 @@ class Request:
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
     @property
+    def limit(self) -> int | None:
+        """The most tokens that the answer may have, None where the model's context is the limit."""
+        return self.max_tokens if self.output_tokens is None else self.output_tokens
+
+    @property
     def forced_tokens(self) -> int | None:
         """The output length that the request forces, or None where the model may stop early."""
+        if self.output_tokens is not None:
+            return self.output_tokens
         if self.extra_body.get("ignore_eos"):
             return self.max_tokens
         least = self.extra_body.get("min_tokens")

@@ -28,9 +28,10 @@ class LLMClient:
     """Sends requests to the leased engine and measures each of them.
 
     A prompt is a text, or chat messages in the shape of the OpenAI API. `endpoint="completions"`
-    continues a text as it stands, without a chat template. `extra_body` holds further fields of
-    the request (`top_p`, `seed`, `ignore_eos`, …). A request that takes longer than `timeout_s`
-    has failed. `label` names what may be compared and budgeted on its own.
+    continues a text as it stands, without a chat template. `max_tokens` limits the answer;
+    `output_tokens`, where given, forces its length instead. `extra_body` holds further fields of the
+    request (`top_p`, `seed`, …). A request that takes longer than `timeout_s` has failed. `label`
+    names what may be compared and budgeted on its own.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class LLMClient:
         *,
         model: str | None = None,
         max_tokens: int | None = MAX_TOKENS,
+        output_tokens: int | None = None,
         temperature: float = 0.0,
         timeout_s: float = TIMEOUT_S,
         endpoint: Endpoint = "chat",
@@ -75,6 +77,7 @@ class LLMClient:
             endpoint=endpoint,
             model=model,
             max_tokens=max_tokens,
+            output_tokens=output_tokens,
             temperature=temperature,
             timeout_s=timeout_s,
             extra_body=extra_body or {},
@@ -94,6 +97,7 @@ class LLMClient:
         warmup: int = WARMUP,
         model: str | None = None,
         max_tokens: int | None = MAX_TOKENS,
+        output_tokens: int | None = None,
         temperature: float = 0.0,
         timeout_s: float = TIMEOUT_S,
         endpoint: Endpoint = "chat",
@@ -110,6 +114,7 @@ class LLMClient:
             endpoint=endpoint,
             model=model,
             max_tokens=max_tokens,
+            output_tokens=output_tokens,
             temperature=temperature,
             timeout_s=timeout_s,
             extra_body=extra_body or {},
@@ -149,7 +154,7 @@ class LLMClient:
 
     def _warm_up(self, request: Request, count: int, label: str | None) -> None:
         """Send warm-up requests, once a shape; the first that fails is the last."""
-        shape = (request.endpoint, request.model, request.max_tokens)
+        shape = (request.endpoint, request.model, request.limit)
         if self._recorder.in_body or shape in self._warm or count < 1:
             return
         self._warm.add(shape)
@@ -165,8 +170,10 @@ def _request(prompt: Prompt, **fields: Any) -> Request:
     request = Request(prompt if isinstance(prompt, str) else tuple(dict(m) for m in prompt), **fields)
     if request.endpoint not in ("chat", "completions"):
         raise SettingsError(f"endpoint={request.endpoint!r}: it is 'chat' or 'completions'")
-    if request.max_tokens is not None and request.max_tokens < 1:
-        raise SettingsError(f"max_tokens={request.max_tokens}: at least one token is needed")
+    for name in ("max_tokens", "output_tokens"):
+        count = getattr(request, name)
+        if count is not None and count < 1:
+            raise SettingsError(f"{name}={count}: at least one token is needed")
     if not request.timeout_s > 0:
         raise SettingsError(f"timeout_s={request.timeout_s}: a request needs a positive time limit")
     return request

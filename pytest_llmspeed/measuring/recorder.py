@@ -141,7 +141,7 @@ def _declared(request: Request, kind: CallKind, label: str | None) -> str:
     parts = [
         kind,
         request.endpoint,
-        f"max_tokens={request.max_tokens}",
+        f"{'max' if request.output_tokens is None else 'output'}_tokens={request.limit}",
         f"temperature={request.temperature:g}",
     ]
     if request.model:

@@ -43,6 +43,7 @@ def test_a_broken_surrogate_in_a_prompt_is_hashed():
     ("request_", "forced"),
     [
         (Request("x", max_tokens=8), None),
+        (Request("x", max_tokens=128, output_tokens=16), 16),
         (Request("x", max_tokens=8, extra_body={"ignore_eos": True}), 8),
         (Request("x", max_tokens=8, extra_body={"min_tokens": 5}), 5),
         (Request("x", max_tokens=8, extra_body={"min_tokens": 0}), None),
@@ -50,7 +51,7 @@ def test_a_broken_surrogate_in_a_prompt_is_hashed():
     ],
 )
 def test_the_forced_length_is_what_the_request_rules_out_to_undercut(request_, forced):
-    """ignore_eos forces max_tokens, min_tokens itself, and nothing forces nothing."""
+    """output_tokens and min_tokens force themselves, ignore_eos max_tokens, and nothing forces nothing."""
     assert request_.forced_tokens == forced
 
 
@@ -79,3 +80,9 @@ def test_parts_are_joined_from_the_first_choice():
     )
     exchange = Exchange(Request("x"), 0.0, events)
     assert (exchange.joined("text"), exchange.joined("reasoning")) == ("ab", "hm")
+
+
+def test_a_forced_length_is_the_limit_too():
+    """max_tokens has a default, so that a forced length must win over it."""
+    assert Request("x", max_tokens=128, output_tokens=200).limit == 200
+    assert Request("x", max_tokens=128).limit == 128

@@ -93,13 +93,13 @@ class Generation:
             raise ValueError(f"model={request.model!r}: an engine in process has one model, the backend's")
         if unknown := sorted(extra.keys() - TAKEN):
             raise ValueError(f"extra_body: an engine in process takes {sorted(TAKEN)}, not {unknown}")
-        limit = request.max_tokens or max(self._context() - prompt_tokens, 1)
+        limit = request.limit or max(self._context() - prompt_tokens, 1)
         sampled = bool(request.temperature)
         sampling = {"temperature": request.temperature, "top_k": 0, "top_p": 1.0} if sampled else {}
         sampling |= {name: extra[name] for name in ("top_k", "top_p") if sampled and name in extra}
         return GenerationConfig(
             max_new_tokens=limit,
-            min_new_tokens=limit if extra.get("ignore_eos") else extra.get("min_tokens"),
+            min_new_tokens=request.forced_tokens,
             do_sample=sampled,
             num_beams=1,
             repetition_penalty=1.0,

@@ -18,7 +18,7 @@ def body_of(request: Request, model: str | None) -> bytes:
     prompt: dict[str, Any] = (
         {"messages": request.messages} if request.endpoint == "chat" else {"prompt": request.prompt}
     )
-    optional = {"max_tokens": request.max_tokens, "temperature": request.temperature}
+    optional = {"max_tokens": request.limit, "temperature": request.temperature}
     if "max_completion_tokens" in request.extra_body:
         del optional["max_tokens"]
     return json.dumps(
