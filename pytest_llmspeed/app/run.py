@@ -17,7 +17,7 @@ from pytest_llmspeed.app.reporting.report_file import append_lines, write_lines,
 from pytest_llmspeed.app.settings import Settings
 from pytest_llmspeed.app.suite_judge import Judged, judge_suite
 from pytest_llmspeed.core import advice
-from pytest_llmspeed.core.baselines import Session, session_of_test
+from pytest_llmspeed.core.baselines import Session, Window, session_of_test
 from pytest_llmspeed.core.budgets import Budget
 from pytest_llmspeed.core.environment import environment_name
 from pytest_llmspeed.core.errors import StoreError
@@ -50,7 +50,7 @@ class Run:
         self.history = History(self.store)
         self._suite: SuiteVerdict | None = None
         self._selected_comparisons = 0
-        self._sessions: dict[str, Session] = {}
+        self._held_against: dict[str, tuple[Window, Session]] = {}
         self._write_problems: list[str] = []
         self._earlier: dict[str, str] = {}
         self._started = clock.wall()
@@ -81,10 +81,11 @@ class Run:
 
     def judge(self, record: TestRecord, budgets: Sequence[Budget], overridden_in: str | None) -> TestRecord:
         """Return the record with its verdicts."""
-        environment, now = record.environment, self._session(record)
+        environment = record.environment
+        window, now = self._held_against[record.nodeid] = self._hold(record)
         case = Case(
             budgets=budgets,
-            window=self.history.window(record),
+            window=window,
             now=now,
             comparisons=self._comparisons(environment),
             elsewhere=self.history.elsewhere(environment),
@@ -94,7 +95,6 @@ class Run:
         )
         policy = Policy(self.settings.require_baseline, self.settings.strict, self.settings.accept)
         judged = judge(record, case, policy)
-        self._sessions[record.nodeid] = now
         if judged.verdict is Verdict.SLOWER and judged.accepted is None:
             self._earlier.setdefault(record.nodeid, next(iter(judged.problems), ""))
         return judged
@@ -106,7 +106,7 @@ class Run:
     def judge_suite(self) -> bool:
         """Judge the tests of this run together; return False if that fails the run."""
         tests = [
-            Judged(record, self.history.window(record), self._sessions.get(nodeid) or self._session(record))
+            Judged(record, *(self._held_against.get(nodeid) or self._hold(record)))
             for nodeid, record in self.records.items()
             if record.comparisons
         ]
@@ -118,6 +118,10 @@ class Run:
     def _comparisons(self, environment: str) -> int:
         """M: the comparisons stored for an environment, or of the selected tests if those are more."""
         return max(1, self._selected_comparisons, self.history.comparisons(environment))
+
+    def _hold(self, record: TestRecord) -> tuple[Window, Session]:
+        """The stored sessions that a test is held against, and itself as a session."""
+        return self.history.window(record), self._session(record)
 
     def _session(self, record: TestRecord) -> Session:
         facts = self.facts

@@ -141,14 +141,14 @@ def _series(requests: Rows | Columns) -> dict[str, Series]:
     strata: dict[str, list[int]] = {}
     told = zip(column(requests, "stratum"), column(requests, "error"), column(requests, "flags"), strict=True)
     for place, (stratum, error, flags) in enumerate(told):
-        if error is None and not LEFT_OUT & set(flags or ()):
+        if error is None and (not flags or LEFT_OUT.isdisjoint(flags)):
             strata.setdefault(stratum, []).append(place)
     table = {name: column(requests, name) for name in (*SERIES_METRICS, *COUNTS, "label", "call")}
     table["itl_ms"] = _middle_gaps(requests)
     return {stratum: _one_series(table, places) for stratum, places in strata.items()}
 
 
-def _one_series(table: Mapping[str, list[Any]], places: list[int]) -> Series:
+def _one_series(table: Mapping[str, Sequence[Any]], places: Sequence[int]) -> Series:
     columns = {metric: _known(table[metric], places) for metric in SERIES_METRICS}
     return Series(
         label=table["label"][places[0]],
@@ -159,11 +159,13 @@ def _one_series(table: Mapping[str, list[Any]], places: list[int]) -> Series:
     )
 
 
-def _known(values: list[Any], places: list[int]) -> list[Any]:
-    return [values[place] for place in places if values[place] is not None]
+def _known(values: Sequence[Any], places: Sequence[int]) -> Sequence[Any]:
+    if len(places) < len(values):
+        values = [values[place] for place in places]
+    return values if None not in values else [value for value in values if value is not None]
 
 
-def _middle_gaps(requests: Rows | Columns) -> list[Any]:
+def _middle_gaps(requests: Rows | Columns) -> Sequence[Any]:
     """Of each request the median gap, None where its events carry more than about one token each."""
     if isinstance(requests, Mapping):
         return column(requests, "itl_p50_ms")
@@ -177,7 +179,7 @@ def _middle_gap(request: Mapping[str, Any]) -> float | None:
     return float(median(request["itl_ms"]))
 
 
-def _median(known: list[Any]) -> float | None:
+def _median(known: Sequence[Any]) -> float | None:
     return median(known) if known else None
 
 

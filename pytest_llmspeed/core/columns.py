@@ -27,10 +27,9 @@ def to_columns(fields: Mapping[str, list[Any]], count: int) -> dict[str, Any]:
     return {"count": count, "same": same, "each": each}
 
 
-def column(requests: Rows | Columns, name: str) -> list[Any]:
+def column(requests: Rows | Columns, name: str) -> Sequence[Any]:
     """Return a field of all requests, None where it is missing."""
     if not isinstance(requests, Mapping):
         return [row.get(name) for row in requests]
-    if name in requests["each"]:
-        return list(requests["each"][name])
-    return [requests["same"].get(name)] * int(requests["count"])
+    values: Sequence[Any] | None = requests["each"].get(name)
+    return [requests["same"].get(name)] * int(requests["count"]) if values is None else values

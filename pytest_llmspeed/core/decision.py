@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import exp, log, sqrt
+from operator import sub
 from statistics import fmean
 
 from pytest_llmspeed.core import advice
@@ -30,6 +31,7 @@ from pytest_llmspeed.core.stats import (
     binomial_tail,
     mann_whitney,
     quantile_median_unbiased,
+    quantiles,
     t_quantile,
     t_tail,
     variance,
@@ -161,8 +163,8 @@ class _Case:
     ) -> None:
         self.sessions, self.new, self.sign = sessions, new, sign
         self.comparisons = comparisons
-        self.pooled = sorted(chain.from_iterable(sessions))
         self.ordered = [sorted(values) for values in sessions]
+        self.pooled = sorted(chain.from_iterable(self.ordered))
         inflation = inflation_of(sessions)
         self.low = self._shift(low, inflation, spans_a_day)
         self.mid = self._shift(MID, inflation, spans_a_day)
@@ -170,8 +172,8 @@ class _Case:
 
     def _shift(self, location: Location, inflation: float, spans_a_day: bool) -> Shift:
         ordered_new, k = sorted(self.new), len(self.ordered)
-        places = [quantile_median_unbiased(x, location.quantile) for x in self.ordered]
-        n = fmean(len(x) for x in self.ordered)
+        places = quantiles(self.ordered, location.quantile)
+        n = fmean([len(x) for x in self.ordered])
         v = woodruff(self.ordered, location.quantile, inflation, n)
         same_size = len(self.new) == n
         v_new = v if same_size else woodruff(self.ordered, location.quantile, inflation, len(self.new))
@@ -265,16 +267,16 @@ def woodruff(ordered: Sequence[Sequence[float]], q: float, inflation: float, n: 
     """
     h = sqrt(q * (1 - q) * min(inflation / n, 1.0))
     above, below = min(q + h, 1.0), max(q - h, 0.0)
-    spacings = [quantile_median_unbiased(x, above) - quantile_median_unbiased(x, below) for x in ordered]
-    return fmean(spacing * spacing for spacing in spacings) / 4
+    spacings = map(sub, quantiles(ordered, above), quantiles(ordered, below))
+    return fmean([spacing * spacing for spacing in spacings]) / 4
 
 
 def spread_of_sessions(baseline: Sequence[Sequence[float]]) -> tuple[float, float]:
     """Return s2 and v at the low location: the variance between sessions, and what sampling makes of it."""
     logs = [to_logs(values, 1.0) for values in baseline]
     ordered = [sorted(x) for x in logs]
-    places = [quantile_median_unbiased(x, LOW.quantile) for x in ordered]
-    n = fmean(len(x) for x in ordered)
+    places = quantiles(ordered, LOW.quantile)
+    n = fmean([len(x) for x in ordered])
     return variance(places), woodruff(ordered, LOW.quantile, inflation_of(logs), n)
 
 
@@ -292,8 +294,8 @@ def inflation_of(sessions: Sequence[Sequence[float]], prior: float = 0.3) -> flo
     products = [autocorrelation_products(values) for values in sessions]
     squares = sum(square for _, square in products)
     r = sum(product for product, _ in products) / squares if squares else 0.0
-    n = fmean(len(values) for values in sessions)
-    pairs = sum(len(values) - 1 for values in sessions)
+    sizes = [len(values) for values in sessions]
+    n, pairs = fmean(sizes), sum(sizes) - len(sizes)
     r = (pairs * (r + (1 + 4 * r) / n) + 20 * prior) / (pairs + 20)
     r = min(max(r, 0.0), 0.8)
     return (1 + r) / (1 - r)
@@ -301,7 +303,10 @@ def inflation_of(sessions: Sequence[Sequence[float]], prior: float = 0.3) -> flo
 
 def to_logs(values: Sequence[float], sign: float) -> list[float]:
     """Return the logs of some values, signed so that larger is worse."""
-    return [sign * log(value if value > VALUE_FLOOR else VALUE_FLOOR) for value in values]
+    if min(values, default=1.0) < VALUE_FLOOR:
+        values = [max(value, VALUE_FLOOR) for value in values]
+    logs = list(map(log, values))
+    return logs if sign > 0 else [-x for x in logs]
 
 
 def _sure(d: float) -> float:

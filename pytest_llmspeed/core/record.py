@@ -236,7 +236,7 @@ ROUNDED_FIELDS = ("ttft_ms", "ttfo_ms", "tpot_ms", "e2e_ms", "throughput_tps", "
 
 def _samples_to_stored(samples: Sequence[Sample]) -> dict[str, Any]:
     shown = {name: [getattr(sample, name) for sample in samples] for name in STORED_FIELDS}
-    shown |= {name: [_rounded(value) for value in shown[name]] for name in ROUNDED_FIELDS}
+    shown |= {name: list(map(_rounded, shown[name])) for name in ROUNDED_FIELDS}
     shown["itl_p50_ms"] = [_rounded(sample.value("itl_ms")) for sample in samples]
     shown["flags"] = [sorted(sample.flags) for sample in samples]
     return to_columns(shown, len(samples))

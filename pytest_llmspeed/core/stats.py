@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from math import erfc, sqrt
 from operator import mul
-from statistics import fmean, median
+from statistics import fmean
 
 EXACT_UP_TO = 40
 """Pooled size up to which the Mann-Whitney p value is exact; beyond it the normal limit is close."""
@@ -51,12 +52,19 @@ def _normal_limit(first: Sequence[float], second: Sequence[float]) -> RankTest:
     n, m = len(first), len(second)
     ordered = sorted(second)
     u = sum(bisect_left(ordered, x) + bisect_right(ordered, x) for x in first) / 2
-    ties = sum(count**3 - count for count in Counter(chain(first, second)).values() if count > 1)
+    ties = _ties(first, second)
     spread = n * m / 12 * (n + m + 1 - ties / ((n + m) * (n + m - 1)))
     if spread <= 0:
         return RankTest(u, 1.0)
     z = (u - n * m / 2 - 0.5) / sqrt(spread)
     return RankTest(u, erfc(z / sqrt(2)) / 2)
+
+
+def _ties(first: Sequence[float], second: Sequence[float]) -> int:
+    """The sum of t³ - t over the values that occur t times."""
+    if len({*first, *second}) == len(first) + len(second):
+        return 0
+    return sum(count**3 - count for count in Counter(chain(first, second)).values() if count > 1)
 
 
 def _exact_with_ties(first: Sequence[float], second: Sequence[float]) -> RankTest:
@@ -79,18 +87,33 @@ def _exact_with_ties(first: Sequence[float], second: Sequence[float]) -> RankTes
 
 
 def quantile_median_unbiased(ordered: Sequence[float], q: float) -> float:
-    """Return the q quantile of a sorted sample, at position q(n + 1/3) + 1/3 (Hyndman and Fan's type 8)."""
-    n = len(ordered)
-    position = min(max(q * (n + 1 / 3) + 1 / 3, 1.0), float(n))
-    below = int(position)
-    low, high = ordered[below - 1], ordered[min(below, n - 1)]
-    return low + (position - below) * (high - low)
+    """Return the q quantile of a sorted sample, at rank q(n + 1/3) + 1/3 (Hyndman and Fan's type 8)."""
+    return value_at(ordered, quantile_rank(q, len(ordered)))
+
+
+def quantiles(ordered: Sequence[Sequence[float]], q: float) -> list[float]:
+    """Return the q quantile of each of several sorted samples."""
+    ranks = {size: quantile_rank(q, size) for size in set(map(len, ordered))}
+    return [value_at(sample, ranks[len(sample)]) for sample in ordered]
+
+
+def quantile_rank(q: float, n: int) -> float:
+    """Return the rank, 1 to n and fractional, at which the q quantile of n values lies."""
+    rank = q * (n + 1 / 3) + 1 / 3
+    return 1.0 if rank < 1 else rank if rank < n else float(n)
+
+
+def value_at(ordered: Sequence[float], rank: float) -> float:
+    """Return the value at a fractional rank of a sorted sample, interpolated."""
+    below = int(rank)
+    low = ordered[below - 1]
+    return low if below == rank else low + (rank - below) * (ordered[below] - low)
 
 
 def variance(values: Sequence[float]) -> float:
     """Return the sample variance of two or more values (in floats: the library's goes by fractions)."""
     centre = fmean(values)
-    return sum((value - centre) ** 2 for value in values) / (len(values) - 1)
+    return sum([(value - centre) ** 2 for value in values]) / (len(values) - 1)
 
 
 def autocorrelation_products(values: Sequence[float]) -> tuple[float, float]:
@@ -100,11 +123,18 @@ def autocorrelation_products(values: Sequence[float]) -> tuple[float, float]:
     a single hiccup does not hide the correlation. The ratio of the two sums, pooled over series,
     is the lag-1 autocorrelation.
     """
-    middle = median(values)
+    middle = _median(values)
     deviations = [value - middle for value in values]
-    bound = 3 * 1.4826 * median(map(abs, deviations))
-    deviations = [bound if d > bound else -bound if d < -bound else d for d in deviations]
+    bound = 3 * 1.4826 * _median(map(abs, deviations))
+    if max(deviations) > bound or min(deviations) < -bound:
+        deviations = [bound if d > bound else -bound if d < -bound else d for d in deviations]
     return sum(map(mul, deviations[1:], deviations)), sum(map(mul, deviations, deviations))
+
+
+def _median(values: Iterable[float]) -> float:
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def binomial_tail(hits: int, trials: int, share: float) -> float:
@@ -121,6 +151,7 @@ def t_tail(value: float, degrees: float) -> float:
     return float(stdtr(degrees, -value))
 
 
+@lru_cache(maxsize=1024)  # a run asks for few of them, thousands of times
 def t_quantile(p: float, degrees: float) -> float:
     """Return the p quantile of Student's t with `degrees` of freedom."""
     from scipy.special import stdtrit

@@ -21,7 +21,7 @@ from pytest_llmspeed.core.decision import (
     spread_of_sessions,
     to_logs,
 )
-from pytest_llmspeed.core.stats import quantile_median_unbiased, t_quantile, t_tail, variance
+from pytest_llmspeed.core.stats import quantile_rank, t_quantile, t_tail, value_at, variance
 from pytest_llmspeed.core.verdicts import Verdict
 
 LEAST_TESTS = 6
@@ -103,7 +103,9 @@ def _shifts(test: SuiteTest) -> tuple[float, dict[str, float]]:
 
 
 def _place(values: Sequence[float]) -> float:
-    return quantile_median_unbiased(sorted(to_logs(values, 1.0)), LOW.quantile)
+    """The low quantile of the logs; of no more of them than it lies between."""
+    rank = quantile_rank(LOW.quantile, len(values))
+    return value_at(to_logs(sorted(values)[: int(rank) + 1], 1.0), rank)
 
 
 def _judged(new: float, by_session: Mapping[str, float], tests: int, *, spans_a_day: bool) -> CommonShift:

@@ -95,6 +95,9 @@ def _no_garbage_collection() -> Iterator[None]:
     try:
         yield
     finally:
+        if not gc.get_freeze_count():
+            gc.freeze()  # the two together make all objects old, without looking at each
+            gc.unfreeze()
         if was_on:
             gc.enable()
 
