@@ -10,11 +10,8 @@ from pytest_llmspeed.core.baselines import Session, Window, gated_comparisons, w
 from pytest_llmspeed.core.decision import Prior
 from pytest_llmspeed.core.metrics import metric_of
 from pytest_llmspeed.core.record import TestRecord
-from pytest_llmspeed.core.suite import learned_prior
+from pytest_llmspeed.core.suite import learned_prior, teachers
 from pytest_llmspeed.edges.store.folder import FolderStore
-
-TEACHERS = 200
-"""So many tests teach the prior, evenly picked: more tell hardly more, and take their time."""
 
 
 @dataclass
@@ -77,8 +74,7 @@ class History:
 
 def _lessons(found: _Environment, metric: str) -> Iterator[Sequence[Sequence[float]]]:
     """The sessions of some tests, signed so that larger is worse; of less than a day none is a lesson."""
-    identities = sorted(found.by_identity)
-    for identity in identities[:: max(1, len(identities) // TEACHERS)]:
+    for identity in teachers(sorted(found.by_identity)):
         for taught in _windows(found.by_identity[identity]):
             for stratum in taught.sessions[-1].series if taught.spans_a_day else ():
                 values = taught.values(stratum, metric)

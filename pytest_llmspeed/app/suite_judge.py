@@ -6,15 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_llmspeed.core.baselines import GATED, Session, Window
-from pytest_llmspeed.core.decision import compare
 from pytest_llmspeed.core.record import SuiteShift, SuiteVerdict, TestRecord
-from pytest_llmspeed.core.suite import (
-    CommonShift,
-    SuiteTest,
-    common_shift,
-    may_be_slower_beside,
-    without_common_shift,
-)
+from pytest_llmspeed.core.suite import CommonShift, SuiteTest, common_shift, slower_beside
 from pytest_llmspeed.core.verdicts import Comparison, Verdict, gravest
 
 
@@ -68,7 +61,8 @@ def _members(tests: Sequence[Judged], metric: str) -> Iterator[_Member]:
                 if stratum in session.series and metric in session.series[stratum].values
             }
             if stratum in compared and stored and metric in series.values:
-                yield _Member(each, stratum, SuiteTest(stored, series.values[metric]))
+                test = SuiteTest(each.record.nodeid, stored, series.values[metric])
+                yield _Member(each, stratum, test)
 
 
 def _shown(environment: str, metric: str, shift: CommonShift) -> SuiteShift:
@@ -89,10 +83,9 @@ def _slower_beside(
 ) -> Iterator[tuple[str, Comparison]]:
     """The tests that are slower once the shift of all is taken out, and were not found so alone."""
     for member in members:
-        if not may_be_slower_beside(member.test, shift):
+        if member.judged.record.verdict is Verdict.SLOWER:
             continue
-        baseline, new = without_common_shift(member.test, shift)
-        window = member.judged.window
-        found = compare(baseline, new, comparisons=comparisons, spans_a_day=window.spans_a_day)
-        if found.verdict is Verdict.SLOWER and member.judged.record.verdict is not Verdict.SLOWER:
+        spans_a_day = member.judged.window.spans_a_day
+        found = slower_beside(member.test, shift, comparisons=comparisons, spans_a_day=spans_a_day)
+        if found:
             yield member.judged.record.nodeid, replace(found, metric=metric, stratum=member.stratum)

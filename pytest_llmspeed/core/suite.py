@@ -7,9 +7,10 @@ sessions differ, not M (K - 1).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, log, sqrt
 from statistics import fmean, median
+from typing import TypeVar
 
 from pytest_llmspeed.core.decision import (
     ALONE_SD,
@@ -18,13 +19,21 @@ from pytest_llmspeed.core.decision import (
     LEAST_SHIFT,
     LOW,
     Prior,
+    compare,
     spread_of_sessions,
     to_logs,
 )
 from pytest_llmspeed.core.stats import quantile_rank, t_quantile, t_tail, value_at, variance
-from pytest_llmspeed.core.verdicts import Verdict
+from pytest_llmspeed.core.verdicts import Comparison, Verdict
 
 LEAST_TESTS = 6
+TEACHERS = 200
+Test = TypeVar("Test")
+
+
+def teachers(tests: Sequence[Test]) -> Sequence[Test]:
+    """Return 200 of the tests, evenly picked, or all: more teach a prior hardly more, and take their time."""
+    return tests[:: max(1, len(tests) // TEACHERS)]
 
 
 def learned_prior(tests: Sequence[Sequence[Sequence[float]]]) -> Prior:
@@ -52,8 +61,12 @@ def learned_prior(tests: Sequence[Sequence[Sequence[float]]]) -> Prior:
 
 @dataclass(frozen=True, slots=True)
 class SuiteTest:
-    """One comparison of a run: session id → stored values, and the new values. Larger is worse."""
+    """One comparison of a test: session id → stored values, and the new values. Larger is worse.
 
+    A test with several strata has one such comparison for each, under the same `name`.
+    """
+
+    name: str
     baseline: Mapping[str, Sequence[float]]
     new: Sequence[float]
 
@@ -63,7 +76,7 @@ class CommonShift:
     """How far the whole suite moved: a ratio with its 95 % interval, over `sessions` stored ones.
 
     `by_session` is the shift of each stored session from the mean of all, in logs; `new` that of
-    the new one.
+    the new one. `prior` is how far sessions of a test differ once the shifts are taken out.
     """
 
     verdict: Verdict
@@ -74,32 +87,57 @@ class CommonShift:
     sessions: int
     by_session: Mapping[str, float]
     new: float
+    prior: Prior = DEFAULT_PRIOR
 
 
-def common_shift(tests: Sequence[SuiteTest], *, spans_a_day: bool = True) -> CommonShift | None:
+def common_shift(comparisons: Sequence[SuiteTest], *, spans_a_day: bool = True) -> CommonShift | None:
     """Return the shift that the tests of a run share; None of fewer than six, or without sessions.
 
-    G_k is the median over tests of l_tk - mean_k l_tk, l the 10 % quantile of the logs; the new one
-    is held against the stored ones by the t rule, once. As for single tests, the spread is not taken
-    to be smaller than the prior's until the sessions span a day.
+    G_k is the median over tests of l_tk - mean_k l_tk, l the 10 % quantile of the logs (of a test
+    with several strata their median); the new one is held against the stored ones by the t rule,
+    once. As for single tests, the spread is not taken to be smaller than the prior's until the
+    sessions span a day.
     """
-    usable = [test for test in tests if test.baseline and len(test.new) >= LEAST_REQUESTS]
-    if len(usable) < LEAST_TESTS:
+    shifts: dict[str, list[_Shifts]] = {}
+    for each in comparisons:
+        if each.baseline and len(each.new) >= LEAST_REQUESTS:
+            shifts.setdefault(each.name, []).append(_shifts(each))
+    if len(shifts) < LEAST_TESTS:
         return None
-    shifts = [_shifts(test) for test in usable]
-    new = median(own for own, _ in shifts)
-    by_session = {
-        session: median(found[session] for _, found in shifts if session in found)
-        for session in sorted({session for _, found in shifts for session in found})
-    }
-    return _judged(new, by_session, len(usable), spans_a_day=spans_a_day)
+    tests = [_middle(strata) for strata in shifts.values()]
+    whole = _middle(tests)
+    shift = _judged(whole.new, whole.stored, len(tests), spans_a_day=spans_a_day)
+    if not spans_a_day:
+        return shift
+    return replace(shift, prior=learned_prior([_beside(test, shift) for test in teachers(comparisons)]))
 
 
-def _shifts(test: SuiteTest) -> tuple[float, dict[str, float]]:
-    """A test's new shift, and that of each stored session, from the mean of its stored ones."""
-    places = {session: _place(values) for session, values in test.baseline.items()}
+@dataclass(frozen=True, slots=True)
+class _Shifts:
+    """The new shift, and that of each stored session, from the mean of the stored ones."""
+
+    new: float
+    stored: Mapping[str, float]
+
+
+def _shifts(comparison: SuiteTest) -> _Shifts:
+    places = {session: _place(values) for session, values in comparison.baseline.items()}
     centre = fmean(places.values())
-    return _place(test.new) - centre, {session: place - centre for session, place in places.items()}
+    return _Shifts(
+        _place(comparison.new) - centre, {session: place - centre for session, place in places.items()}
+    )
+
+
+def _middle(several: Sequence[_Shifts]) -> _Shifts:
+    """Their medians, of the new shift and of each session."""
+    if len(several) == 1:
+        return several[0]
+    by_session: dict[str, list[float]] = {}
+    for each in several:
+        for session, shift in each.stored.items():
+            by_session.setdefault(session, []).append(shift)
+    stored = {session: median(shifts) for session, shifts in sorted(by_session.items())}
+    return _Shifts(median([each.new for each in several]), stored)
 
 
 def _place(values: Sequence[float]) -> float:
@@ -136,18 +174,33 @@ def _judged(new: float, by_session: Mapping[str, float], tests: int, *, spans_a_
     )
 
 
-def may_be_slower_beside(test: SuiteTest, shift: CommonShift) -> bool:
-    """Return False if the median moved so little beside the suite that no comparison would be slower."""
-    stored = fmean(
-        log(median(values)) - shift.by_session.get(session, 0.0) for session, values in test.baseline.items()
+def slower_beside(
+    test: SuiteTest, shift: CommonShift, *, comparisons: int = 1, spans_a_day: bool = True
+) -> Comparison | None:
+    """Return the verdict on a test with the shift of the suite taken out, None if it is not slower.
+
+    `comparisons` is M, as for the test alone.
+    """
+    if not _moved_beside(test, shift):
+        return None
+    new = [value / exp(shift.new) for value in test.new]
+    found = compare(
+        _beside(test, shift), new, comparisons=comparisons, spans_a_day=spans_a_day, prior=shift.prior
     )
-    return log(median(test.new)) - shift.new - stored >= LEAST_SHIFT / 2
+    return found if found.verdict is Verdict.SLOWER else None
 
 
-def without_common_shift(test: SuiteTest, shift: CommonShift) -> tuple[list[list[float]], list[float]]:
-    """Return a test's stored sessions and its new values with the suite's own shift taken out."""
-    baseline = [
+def _beside(test: SuiteTest, shift: CommonShift) -> list[list[float]]:
+    """The stored sessions of a test with the shift of the suite taken out."""
+    return [
         [value / exp(shift.by_session.get(session, 0.0)) for value in values]
         for session, values in test.baseline.items()
     ]
-    return baseline, [value / exp(shift.new) for value in test.new]
+
+
+def _moved_beside(test: SuiteTest, shift: CommonShift) -> bool:
+    """Return False if the median moved so little beside the suite that no comparison would be slower."""
+    stored = fmean(
+        [log(median(values)) - shift.by_session.get(key, 0.0) for key, values in test.baseline.items()]
+    )
+    return log(median(test.new)) - shift.new - stored >= LEAST_SHIFT / 2
