@@ -127,8 +127,12 @@ def collect(report: pytest.TestReport, run: Run) -> None:
         run.failed[report.nodeid] = "failed" if report.when == "call" else "error"
 
 
-def finish(run: Run, exitstatus: int) -> bool:
+def is_complete(exitstatus: int) -> bool:
+    """True if a run came to its end, whatever its tests said."""
+    return exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+
+
+def finish(run: Run, *, complete: bool) -> bool:
     """Judge the suite and write what is to be written; return False if that fails the run."""
-    complete = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
     kept = run.judge_suite() if complete else True
     return run.write(may_store=complete) and kept

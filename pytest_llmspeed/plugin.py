@@ -66,6 +66,7 @@ class LLMSpeed:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self._deselected = False
+        self._interrupted = False
 
     @cached_property
     def run(self) -> Run:
@@ -154,11 +155,15 @@ class LLMSpeed:
         if self.is_used or hasattr(report, "llmspeed"):
             outcome.collect(report, self.run)
 
+    def pytest_keyboard_interrupt(self) -> None:
+        self._interrupted = True
+
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if not self.is_used:
             return
         try:
-            if not is_worker(self.config) and not outcome.finish(self.run, exitstatus):
+            complete = outcome.is_complete(exitstatus) and not self._interrupted
+            if not is_worker(self.config) and not outcome.finish(self.run, complete=complete):
                 session.exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
         finally:
             self.run.close()

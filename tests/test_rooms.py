@@ -39,7 +39,7 @@ FLOORS: list[dict[str, set[str]]] = [
         "edges.loop": set(),
         "edges.lock": set(),
         "edges.telemetry.cpu": {"edges.clock"},
-        "edges.store.folder": set(),
+        "edges.store.folder": {"edges.store.run_file"},
         "edges.store.run_file": set(),
         "edges.wire.sse": set(),
         "edges.wire.stamps": {"edges.clock"},

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from statistics import median
 from typing import Any
 
 from pytest_llmspeed.core import advice
-from pytest_llmspeed.core.baselines import GATED, Series, Session, Window
+from pytest_llmspeed.core.baselines import GATED, OLD, Series, Session, Window
 from pytest_llmspeed.core.budgets import Budget, check
 from pytest_llmspeed.core.decision import DEFAULT_PRIOR, Prior, compare
 from pytest_llmspeed.core.environment import what_changed
@@ -28,8 +27,6 @@ from pytest_llmspeed.core.verdicts import (
 
 LENGTH_BOUND = ("e2e_ms", "throughput_tps")
 """Metrics that follow the length of the answer."""
-OLD = timedelta(days=30)
-"""From this age on a baseline is told to be old: drivers, images and machines have moved on."""
 LENGTH_SLACK = 1.10
 WORKLOAD_SLACK = 1.20
 

@@ -21,6 +21,8 @@ from pytest_llmspeed.core.verdicts import Verdict
 SERIES_METRICS = ("ttft_ms", "ttfo_ms", "tpot_ms", "e2e_ms", "throughput_tps", "itl_ms")
 ANCHOR = 3
 """So many first sessions of a level are its anchor: creep is seen against them."""
+OLD = timedelta(days=30)
+"""From this age on a baseline is told to be old: drivers, images and machines have moved on."""
 LEFT_OUT = frozenset({"disturbed", "overlapped"})
 """Flags of requests that are measured, but not compared."""
 GATED = ("ttft_ms", "tpot_ms")

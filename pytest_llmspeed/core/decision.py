@@ -100,12 +100,12 @@ class Shift:
     @property
     def p_slower(self) -> float:
         """P value of being slower."""
-        return t_tail(self.d / self.se, self.nu) if self.se else _sure(self.d)
+        return t_tail(self.d / self.se, self.nu)
 
     @property
     def p_faster(self) -> float:
         """P value of being faster."""
-        return t_tail(-self.d / self.se, self.nu) if self.se else _sure(-self.d)
+        return t_tail(-self.d / self.se, self.nu)
 
     @property
     def half_width(self) -> float:
@@ -307,11 +307,6 @@ def to_logs(values: Sequence[float], sign: float) -> list[float]:
         values = [max(value, VALUE_FLOOR) for value in values]
     logs = list(map(log, values))
     return logs if sign > 0 else [-x for x in logs]
-
-
-def _sure(d: float) -> float:
-    """The p value of a shift without any spread."""
-    return 0.0 if d > 0 else 1.0
 
 
 def _too_few(new: int, sessions: int) -> Comparison:

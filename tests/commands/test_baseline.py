@@ -209,7 +209,7 @@ def test_what_cannot_be_read_is_left_alone(llmspeed, store, folder):
     half.write_text("{")
     said = llmspeed("baseline", "prune")
     assert said.code == 0
-    assert "left out: .llmspeed/baselines/box/half.json is not JSON" in said.err
+    assert "left out: .llmspeed/baselines/box/half.json is corrupt: it is not JSON" in said.err
     assert half.exists()
 
 

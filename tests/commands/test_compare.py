@@ -182,8 +182,8 @@ def test_too_few_requests_are_inconclusive_with_a_reason(llmspeed, write, five_o
     ("old", "message"),
     [
         ("nowhere.json", "nowhere.json: no such file; name a report of pytest --llmspeed-json"),
-        ("text.json", "text.json is not JSON"),
-        ("other.json", 'other.json has no "schema"'),
+        ("text.json", "text.json is corrupt: it is not JSON"),
+        ("other.json", 'other.json is corrupt: it has no "schema"'),
         ("later.json", "its schema is 'llmspeed/9', this version reads 'llmspeed/1'; upgrade"),
         ("broken.json", "broken.json is corrupt (KeyError: 'tests')"),
         ("words.json", "words.json is corrupt (ValueError"),
@@ -217,7 +217,7 @@ def test_an_unreadable_file_of_a_folder_is_left_out_aloud(llmspeed, write, folde
     write("new.json", a_run(9))
     said = llmspeed("compare", "old", "new.json")
     assert said.code == 0
-    assert "left out: old/half.json is not JSON" in said.err
+    assert "left out: old/half.json is corrupt: it is not JSON" in said.err
 
 
 def test_the_new_run_is_not_its_own_baseline(llmspeed, write, five_old):

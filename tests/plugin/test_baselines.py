@@ -189,10 +189,10 @@ def test_what_changed_since_the_baseline_is_said(chat: Project) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"{ half a fi", "it is corrupt"),
-        (b'{"schema": "llmspeed/1", "run": {}, "tests": [{}]}', "it is corrupt"),
+        (b"{ half a fi", "is corrupt: it is not JSON"),
+        (b'{"schema": "llmspeed/1", "run": {}, "tests": [{}]}', "is corrupt (KeyError: 'accepted')"),
         (b'{"schema": "llmspeed/2"}', "its schema is 'llmspeed/2', this version reads 'llmspeed/1'"),
-        (b"[]", "it is corrupt"),
+        (b"[]", 'is corrupt: it has no "schema"'),
     ],
 )
 def test_an_unreadable_run_file_is_named_and_the_others_count(
@@ -204,7 +204,7 @@ def test_an_unreadable_run_file_is_named_and_the_others_count(
     bad.write_bytes(content)
     result = chat.run()
     result.assert_outcomes(passed=1)
-    shows(result, f"baseline file {bad} is left out", message)
+    shows(result, f"a baseline file is left out: {bad}", message)
     assert {found["sessions"] for found in chat.test()["comparisons"]} == {3}
 
 

@@ -297,6 +297,22 @@ def test_ctrl_c_reports_what_was_complete_and_stores_nothing(project: Project) -
     assert project.engine_log == ["start scripted", "stop scripted"]
 
 
+def test_a_run_that_something_ends_early_stores_nothing(project: Project) -> None:
+    """`pytest.exit` ends a run in the middle, even with exit code 0."""
+    project.write("def test_first(llm_client): llm_client.measure('hello')")
+    project.pytester.makeconftest(
+        project.pytester.path.joinpath("conftest.py").read_text()
+        + """
+import pytest
+def pytest_runtest_teardown(item):
+    pytest.exit("enough", returncode=0)
+"""
+    )
+    result = project.run("--llmspeed-update-baseline")
+    assert result.ret == 0
+    assert project.run_files == []
+
+
 def test_a_rerun_starts_empty_and_an_earlier_slower_stands(project: Project) -> None:
     """A re-run measures anew, and cannot wash off that an earlier attempt was slower."""
     project.write(measuring())
@@ -418,5 +434,5 @@ def test_requests_at_once_are_flagged_and_not_compared(project: Project) -> None
     result = project.pytester.runpytest_subprocess("--llmspeed-backend=tiny", "--llmspeed-json=report.json")
     result.assert_outcomes(passed=1)
     requests = project.test()["measurement"]["requests"]
-    assert len(requests) == 24
+    assert len(requests) >= 24  # more where other programs disturbed some
     assert any("overlapped" in request["flags"] for request in requests)

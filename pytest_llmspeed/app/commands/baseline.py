@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 from statistics import median
@@ -13,14 +13,13 @@ from typing import Any
 
 from pytest_llmspeed.app.commands.result import Result, counted, listed, named_once, table
 from pytest_llmspeed.core.advice import UPDATE, percent, quantity
-from pytest_llmspeed.core.baselines import Session
+from pytest_llmspeed.core.baselines import OLD, Session
 from pytest_llmspeed.core.environment import what_changed
 from pytest_llmspeed.core.errors import StoreError
 from pytest_llmspeed.core.stored_tests import StoredTest, paired, stored_tests
 from pytest_llmspeed.edges.store.run_file import RunFile, read_run_file
 
 SCHEMA = "llmspeed-baseline/1"
-OLD_AFTER = timedelta(days=30)
 SHOWN_METRICS = ("ttft_ms", "tpot_ms")
 DASH = "–"
 
@@ -91,7 +90,7 @@ def list_tests(root: Path, now: datetime) -> Result:
 def _entry(test: StoredTest, others: Sequence[StoredTest], now: datetime) -> dict[str, Any]:
     age = now - datetime.fromisoformat(test.newest.started)
     superseded = _superseded(test, others)
-    old = f"{age.days} days old" if age > OLD_AFTER else ""
+    old = f"{age.days} days old" if age > OLD else ""
     return {
         "environment": test.environment,
         "identity": test.identity,
@@ -125,10 +124,10 @@ def _count_of(shelf: Shelf) -> str:
 
 
 def _age_warning(entries: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    old = [e for e in entries if e["age_days"] > OLD_AFTER.days and not e["superseded"]]
+    old = [e for e in entries if e["age_days"] > OLD.days and not e["superseded"]]
     if old:
         yield (
-            f"{counted(len(old), 'baseline')} older than {OLD_AFTER.days} days: the machine may have "
+            f"{counted(len(old), 'baseline')} older than {OLD.days} days: the machine may have "
             f"changed since; renew: pytest {UPDATE}"
         )
 

@@ -132,7 +132,8 @@ def counts(records: Sequence[TestRecord]) -> str:
     missed = sum(not check.kept for record in records for check in record.budgets)
     if missed:
         parts.append(f"{counted(missed, 'budget')} missed")
-    return f"{counted(len(records), 'test')} measured: {', '.join(parts) or 'nothing'}"
+    measured = sum(_was_measured(record) for record in records)
+    return f"{counted(measured, 'test')} measured: {', '.join(parts) or 'nothing'}"
 
 
 def _place(order: list[str], word: str) -> int:
@@ -145,7 +146,13 @@ def _word(record: TestRecord) -> str:
         return "interrupted"
     if record.accepted is not None:
         return "accepted"
-    return "not compared" if record.verdict is None else record.verdict.value
+    if record.verdict is not None:
+        return record.verdict.value
+    return "not compared" if _was_measured(record) else "not measured"
+
+
+def _was_measured(record: TestRecord) -> bool:
+    return record.verdict is not None or record.partial or bool(record.measurement.samples)
 
 
 def _spoken(word: str) -> str:

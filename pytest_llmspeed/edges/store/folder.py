@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_llmspeed.core.baselines import Session, sessions_of_run
+from pytest_llmspeed.core.baselines import Session
 from pytest_llmspeed.core.errors import StoreError
-from pytest_llmspeed.core.record import SCHEMA
+from pytest_llmspeed.edges.store.run_file import read_run_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,9 @@ class FolderStore:
         with _no_garbage_collection():
             for path in sorted((self.root / environment).glob("*.json")):
                 try:
-                    sessions += _read(path)
+                    sessions += read_run_file(path).sessions
                 except StoreError as error:
-                    problems.append(str(error))
+                    problems.append(f"a baseline file is left out: {error}")
         return Stored(tuple(sessions), tuple(problems))
 
     def check_writable(self) -> None:
@@ -107,26 +107,3 @@ def _unwritable(path: Path, error: OSError) -> str:
         f"the baseline store cannot be written: {path}: {error.strerror or error}; "
         "free it, or set llmspeed_store to another folder"
     )
-
-
-def _read(path: Path) -> Iterator[Session]:
-    """The sessions of a run file, all or (by `StoreError`) none of them."""
-    try:
-        run = json.loads(path.read_bytes())
-        schema = run["schema"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{_left_out(path)}: it is corrupt ({error}); restore or delete it") from error
-    if schema != SCHEMA:
-        raise StoreError(
-            f"{_left_out(path)}: its schema is {schema!r}, this version reads {SCHEMA!r}; "
-            "upgrade pytest-llmspeed"
-        )
-    try:
-        return iter(list(sessions_of_run(run)))
-    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
-        what = f"{type(error).__name__}: {error}"
-        raise StoreError(f"{_left_out(path)}: it is corrupt ({what}); restore or delete it") from error
-
-
-def _left_out(path: Path) -> str:
-    return f"baseline file {path} is left out"

@@ -42,13 +42,15 @@ def _from_json(path: Path, content: bytes) -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"{path} is not JSON ({error}); name or restore {REPORT}") from error
+        raise StoreError(f"{path} is corrupt: it is not JSON ({error}); restore or delete it") from error
 
 
 def _parsed(path: Path, content: Any) -> RunFile:
     schema = content.get("schema") if isinstance(content, dict) else None
     if schema is None:
-        raise StoreError(f'{path} has no "schema", so it is not {REPORT}; name one')
+        raise StoreError(
+            f'{path} is corrupt: it has no "schema", as {REPORT} has; restore or delete it, or name another'
+        )
     if schema != SCHEMA:
         raise StoreError(
             f"{path}: its schema is {schema!r}, this version reads {SCHEMA!r}; upgrade pytest-llmspeed"
