@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import date, timedelta
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
@@ -365,3 +366,17 @@ def test_a_deselected_test_is_not_stored_and_keeps_its_baseline(project: Project
     project.record(1, "-k", "one")
     stored = [[t["identity"] for t in json.loads(p.read_text())["tests"]] for p in project.run_files]
     assert sorted(map(len, stored)) == [1, 2]
+
+
+def test_sessions_of_one_afternoon_do_not_shrink_the_prior(chat: Project) -> None:
+    """Eight runs in a row agree because it is one afternoon; spread over days they are evidence."""
+    chat.record(8)
+    chat.script(factor=1.12, seed=7)
+    chat.run()
+    assert set(chat.verdicts().values()) == {"suspect"}
+    for day, path in enumerate(chat.run_files, start=1):
+        run = json.loads(path.read_text())
+        run["run"]["started"] = f"{date.today() - timedelta(days=day)}T12:00:00+00:00"
+        path.write_text(json.dumps(run))
+    chat.run()
+    assert set(chat.verdicts().values()) == {"slower"}
