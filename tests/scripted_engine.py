@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -61,7 +62,13 @@ class ScriptedEngine:
     async def close(self) -> None:
         log(f"stop {self._id}")
 
-    async def exchange(self, request: Request) -> Exchange:
+    async def exchange(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Exchange:
+        found = self._exchange(request)
+        for event in found.events if on_event else ():
+            on_event(event)
+        return found
+
+    def _exchange(self, request: Request) -> Exchange:
         self._requests += 1
         started_s = float(next(_clock_s))
         fail_every = int(self._options.get("fail_every", setting("FAIL_EVERY", 0)))

@@ -53,6 +53,7 @@ FLOORS: list[dict[str, set[str]]] = [
         "edges.engines.tokens": set(),
         "edges.engines.generation": {"edges.clock"},
         "edges.engines._transformers": {
+            "edges.clock",
             "edges.engines.base",
             "edges.engines.generation",
             "edges.engines.model_files",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import ssl
@@ -13,7 +14,10 @@ import trustme
 from servers import Play, ReplayServer, chunk, tokens, transformers_serve
 from support import shows
 
+from pytest_llmspeed import Exchange, Request
+from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.engines import _openai
+from pytest_llmspeed.edges.engines.base import EngineSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,6 +57,23 @@ def test_a_url_is_measured(remote: Project) -> None:
     assert test["environment"].startswith("url-local-")
     assert str(server.port) not in test["environment"]
     assert all("new_connection" not in r["flags"] for r in test["measurement"]["requests"])
+
+
+def test_a_listener_is_told_each_event_as_it_comes() -> None:
+    """The events of the exchange, the first before the last has arrived."""
+    told = []
+
+    async def run(url: str) -> Exchange:
+        engine = _openai.OpenAIEngine.start(EngineSpec.of("openai", "m", None, {"url": url}))
+        try:
+            return await engine.exchange(Request("hello"), lambda e: told.append((e, clock.now_s())))
+        finally:
+            await engine.close()
+
+    with answering(gap_ms=20) as server:
+        found = asyncio.run(run(server.url))
+    assert tuple(event for event, _ in told) == found.events
+    assert told[0][1] < found.events[-1].stamp_s
 
 
 def test_the_api_key_comes_from_the_environment_and_is_never_shown(

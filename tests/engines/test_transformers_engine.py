@@ -11,7 +11,7 @@ import pytest
 import torch
 from support import shows
 
-from pytest_llmspeed import EngineError, Exchange, Request
+from pytest_llmspeed import EngineError, Event, Exchange, Request
 from pytest_llmspeed.core.metrics import sample_of
 from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.engines._tiny import TinyEngine
@@ -82,6 +82,37 @@ def test_tokens_are_counted_exactly_and_stamped_one_by_one(tiny: TinyEngine) -> 
     assert sample.prompt_tokens == len("user: hello\nassistant: ")
     assert sample.finish_reason == "length"
     assert all(gap > 0 for gap in sample.itl_ms)
+
+
+def test_a_listener_is_told_each_token_while_the_answer_is_made(tiny: TinyEngine) -> None:
+    """The events of the exchange, one by one, in the loop's own thread and before the exchange ends."""
+    told, threads = [], set()
+
+    async def run() -> Exchange:
+        def listen(event: Event) -> None:
+            told.append((event, clock.now_s()))
+            threads.add(threading.current_thread())
+
+        return await tiny.exchange(Request("hello", max_tokens=48), listen)
+
+    found = asyncio.run(run())
+    assert tuple(event for event, _ in told) == found.events
+    assert told[0][1] < found.events[-1].stamp_s
+    assert threads == {threading.current_thread()}
+    assert found.joined("text") == answer(tiny, max_tokens=48).joined("text")
+
+
+def test_tools_stand_in_the_prompt(tiny_model: Path) -> None:
+    """They are handed to the chat template."""
+    engine = TransformersEngine.start(spec("transformers", tiny_model))
+    engine._tokenizer.chat_template += "{% for tool in tools or [] %}{{ tool.function.name }}{% endfor %}"
+    tools = [{"type": "function", "function": {"name": "weather"}}]
+    bare, told = (
+        sample_of(answer(engine, max_tokens=1, extra_body=extra)).prompt_tokens
+        for extra in ({}, {"tools": tools})
+    )
+    assert bare is not None
+    assert told == bare + len("weather")
 
 
 def test_a_slowed_engine_is_measured_as_slower(tiny: TinyEngine) -> None:

@@ -7,12 +7,13 @@ import json
 import os
 import ssl
 from base64 import b64encode
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from pytest_llmspeed.core.environment import Hardware
 from pytest_llmspeed.core.errors import EngineError
-from pytest_llmspeed.core.exchange import Exchange, Request
+from pytest_llmspeed.core.exchange import Event, Exchange, Request
 from pytest_llmspeed.core.record import Backend
 from pytest_llmspeed.edges.engines.base import AUTO, EngineSpec
 from pytest_llmspeed.edges.engines.tokens import TokenCounter
@@ -63,9 +64,9 @@ class OpenAIEngine:
         )
         return cls(base, backend, key, counter)
 
-    async def exchange(self, request: Request) -> Exchange:
+    async def exchange(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Exchange:
         """Send one streamed request; failures are in `Exchange.error`."""
-        found = await ask(self._client, request, self._headers, self.backend.model)
+        found = await ask(self._client, request, self._headers, self.backend.model, on_event)
         for secret in self._secrets:
             if found.error and secret in found.error:
                 found = replace(found, error=found.error.replace(secret, "***"))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, Self
 
 from pytest_llmspeed.core.environment import Hardware
-from pytest_llmspeed.core.exchange import Exchange, Request
+from pytest_llmspeed.core.exchange import Event, Exchange, Request
 from pytest_llmspeed.core.record import Backend
 
 AUTO = "auto"
@@ -61,10 +61,12 @@ class Engine(Protocol):
         """Return the engine, loaded; raises `EngineError` that names the fix. Heavy imports go here."""
         ...
 
-    async def exchange(self, request: Request) -> Exchange:
+    async def exchange(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Exchange:
         """Answer one request. A failed request is an `Exchange` with its error, not an exception.
 
-        t0 and all stamps are of `pytest_llmspeed.edges.clock.now_s`.
+        t0 and all stamps are of `pytest_llmspeed.edges.clock.now_s`. `on_event`, where given, is
+        called in the running loop with each event as it comes, after its stamp, and with all of them
+        before this returns. An engine may leave it out: its answers then reach SDK clients whole.
         """
         ...
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 from pytest_llmspeed.core.exchange import Event, Exchange, Request, Usage
 from pytest_llmspeed.edges import clock
 
-TAKEN = frozenset({"ignore_eos", "min_tokens", "seed", "top_k", "top_p"})
-"""What `extra_body` may hold for an engine in process."""
+TAKEN = frozenset({"ignore_eos", "min_tokens", "seed", "tools", "top_k", "top_p"})
+"""What `extra_body` may hold for an engine in process. `tools` go into the chat template; a model that
+calls one says so in its text."""
 
 
 class _StopError(Exception):
@@ -18,17 +19,29 @@ class _StopError(Exception):
 
 
 class Generation:
-    """A request being answered. `run` is called once, in any thread; setting `stop` ends it early."""
+    """A request being answered. `run` is called once, in any thread; setting `stop` ends it early.
 
-    def __init__(self, model: Any, tokenizer: Any, request: Request, stop: threading.Event) -> None:
+    `on_event`, where given, is called in that thread with each event once it is stamped.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        request: Request,
+        stop: threading.Event,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> None:
         self._model, self._tokenizer, self._request, self._stop = model, tokenizer, request, stop
+        self._ends = _end_tokens(model, tokenizer)
+        self._texts = _Texts(tokenizer, on_event)
+        self._tells = on_event is not None
         self._deadline_s = 0.0
         self._yields: list[tuple[float, int]] = []
         self._prompt_seen = False
 
-    def run(self) -> Exchange:
-        """Return the exchange; what goes wrong is in its `error`."""
-        started_s = clock.now_s()
+    def run(self, started_s: float) -> Exchange:
+        """Return the exchange of a request made at `started_s`; what goes wrong is in its `error`."""
         self._deadline_s = started_s + self._request.timeout_s
         try:
             prompt = self._prompt()
@@ -46,7 +59,10 @@ class Generation:
         if not self._prompt_seen:
             self._prompt_seen = True
             return
-        self._yields.append((stamp_s, int(tokens[0])))
+        token = int(tokens[0])
+        self._yields.append((stamp_s, token))
+        if self._tells and token not in self._ends:
+            self._texts.step(stamp_s, token)
         if self._stop.is_set():
             raise _StopError("cancelled")
         if stamp_s > self._deadline_s:
@@ -59,7 +75,11 @@ class Generation:
         tokenizer, request = self._tokenizer, self._request
         if request.endpoint == "chat" and tokenizer.chat_template:
             encoded = tokenizer.apply_chat_template(
-                request.messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
+                request.messages,
+                tools=request.extra_body.get("tools"),
+                add_generation_prompt=True,
+                return_tensors="pt",
+                return_dict=True,
             )
         elif isinstance(request.prompt, str):
             encoded = tokenizer(request.prompt, return_tensors="pt")
@@ -104,24 +124,16 @@ class Generation:
             num_beams=1,
             repetition_penalty=1.0,
             no_repeat_ngram_size=0,
-            eos_token_id=sorted(self._eos()) or None,
-            pad_token_id=self._tokenizer.pad_token_id or next(iter(self._eos()), 0),
+            eos_token_id=sorted(self._ends) or None,
+            pad_token_id=self._tokenizer.pad_token_id or next(iter(self._ends), 0),
             **sampling,
         )
 
     def _context(self) -> int:
         return int(getattr(self._model.config, "max_position_embeddings", 4096))
 
-    def _eos(self) -> set[int]:
-        configured = self._model.generation_config.eos_token_id
-        if configured is None:
-            configured = self._tokenizer.eos_token_id
-        if configured is None:
-            return set()
-        return set(configured) if isinstance(configured, list | tuple) else {int(configured)}
-
     def _finished(self, started_s: float, prompt_tokens: int) -> Exchange:
-        ended_by_model = bool(self._yields) and self._yields[-1][1] in self._eos()
+        ended_by_model = bool(self._yields) and self._yields[-1][1] in self._ends
         if ended_by_model:
             self._yields.pop()
         return Exchange(
@@ -134,19 +146,50 @@ class Generation:
         )
 
     def _events(self) -> tuple[Event, ...]:
-        """The tokens as text: a token that completes no character joins the next one that does."""
-        return tuple(self._text_events())
+        """The tokens as text, made here and not between the tokens, unless somebody listens."""
+        for stamp_s, token in self._yields[self._texts.steps :]:
+            self._texts.step(stamp_s, token)
+        return self._texts.end()
 
-    def _text_events(self) -> Iterator[Event]:
-        pieces, held = _Pieces(self._tokenizer), 0
-        for place, (stamp_s, token) in enumerate(self._yields):
-            text = pieces.step(token)
-            held += 1
-            if place == len(self._yields) - 1 and not text:
-                text = pieces.rest()
-            if text:
-                yield Event(stamp_s, text=text, tokens=held)
-                held = 0
+
+def _end_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
+    configured = model.generation_config.eos_token_id
+    if configured is None:
+        configured = tokenizer.eos_token_id
+    if configured is None:
+        return frozenset()
+    return frozenset(configured if isinstance(configured, list | tuple) else (int(configured),))
+
+
+class _Texts:
+    """Stamped tokens → events: a token that completes no character joins the next one that does."""
+
+    def __init__(self, tokenizer: Any, on_event: Callable[[Event], None] | None) -> None:
+        self._pieces, self._on_event = _Pieces(tokenizer), on_event
+        self._events: list[Event] = []
+        self._held, self._stamp_s = 0, 0.0
+        self.steps = 0
+
+    def step(self, stamp_s: float, token: int) -> None:
+        """Take in a further token."""
+        self.steps += 1
+        self._held += 1
+        self._stamp_s = stamp_s
+        if text := self._pieces.step(token):
+            self._add(text)
+
+    def end(self) -> tuple[Event, ...]:
+        """Return all events, the last one with what its tokens left unfinished."""
+        if self._held and (text := self._pieces.rest()):
+            self._add(text)
+        return tuple(self._events)
+
+    def _add(self, text: str) -> None:
+        event = Event(self._stamp_s, text=text, tokens=self._held)
+        self._held = 0
+        self._events.append(event)
+        if self._on_event is not None:
+            self._on_event(event)
 
 
 class _Pieces:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from pytest_llmspeed.core.exchange import Event, Exchange, Request, Usage
@@ -34,9 +34,10 @@ def body_of(request: Request, model: str | None) -> bytes:
 
 
 class AnswerReader:
-    """Gathers what a server says of one request, event by event."""
+    """Gathers what a server says of one request, event by event, and tells `on_event` of its output."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_event: Callable[[Event], None] | None = None) -> None:
+        self._on_event = on_event
         self.events: list[Event] = []
         self.usage: Usage | None = None
         self.error: str | None = None
@@ -104,7 +105,10 @@ class AnswerReader:
         before, self._tokens_before = self._tokens_before, total
         known = total is not None and before is not None and total > before
         tokens = total - before if known and total is not None and before is not None else None
-        self.events.append(Event(stamp_s, tokens=tokens, choice=choice, **fields))
+        event = Event(stamp_s, tokens=tokens, choice=choice, **fields)
+        self.events.append(event)
+        if self._on_event is not None:
+            self._on_event(event)
 
     def exchange(self, request: Request, started_s: float, **facts: Any) -> Exchange:
         """Return what was gathered; `facts` are further fields of `Exchange`."""

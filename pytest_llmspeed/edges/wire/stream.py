@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from pytest_llmspeed.core.exchange import Exchange, Request
+from pytest_llmspeed.core.exchange import Event, Exchange, Request
 from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.wire.http import HTTPClient, Response, TransportError
 from pytest_llmspeed.edges.wire.protocol import PATHS, AnswerReader, body_of, error_text
@@ -16,11 +16,18 @@ DRAIN_S = 0.25
 
 
 async def ask(
-    client: HTTPClient, request: Request, headers: Mapping[str, str], model: str | None
+    client: HTTPClient,
+    request: Request,
+    headers: Mapping[str, str],
+    model: str | None,
+    on_event: Callable[[Event], None] | None = None,
 ) -> Exchange:
-    """Send `request` and return all that came back; a failure is in `Exchange.error`, never raised."""
+    """Send `request` and return all that came back; a failure is in `Exchange.error`, never raised.
+
+    `on_event` is called with each output event as it comes.
+    """
     body = body_of(request, model)
-    reader = AnswerReader()
+    reader = AnswerReader(on_event)
     before_s = clock.now_s()
     response: Response | None = None
     try:
