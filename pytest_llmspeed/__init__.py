@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pytest_llmspeed.core.arrivals import Rate as Rate
     from pytest_llmspeed.core.environment import Hardware as Hardware
     from pytest_llmspeed.core.errors import EngineError as EngineError
     from pytest_llmspeed.core.errors import GenerationError as GenerationError
@@ -22,8 +23,13 @@ if TYPE_CHECKING:
     from pytest_llmspeed.core.measurement import Measurement as Measurement
     from pytest_llmspeed.core.metrics import Sample as Sample
     from pytest_llmspeed.core.record import Backend as Backend
+    from pytest_llmspeed.core.synthetic import Lengths as Lengths
+    from pytest_llmspeed.core.traces import Trace as Trace
+    from pytest_llmspeed.core.workloads import Workload as Workload
     from pytest_llmspeed.edges.engines.base import Engine as Engine
     from pytest_llmspeed.edges.engines.base import EngineSpec as EngineSpec
+    from pytest_llmspeed.edges.workload_files import read_trace as read_trace
+    from pytest_llmspeed.edges.workload_files import read_workload as read_workload
     from pytest_llmspeed.measuring.client import LLMClient as LLMClient
     from pytest_llmspeed.outcome import PerformanceFailure as PerformanceFailure
 
@@ -41,11 +47,17 @@ _HOMES = {
     "Hardware": "core.environment",
     "LLMClient": "measuring.client",
     "LLMSpeedError": "core.errors",
+    "Lengths": "core.synthetic",
     "Measurement": "core.measurement",
     "PerformanceFailure": "outcome",
+    "Rate": "core.arrivals",
     "Request": "core.exchange",
     "Sample": "core.metrics",
+    "Trace": "core.traces",
     "Usage": "core.exchange",
+    "Workload": "core.workloads",
+    "read_trace": "edges.workload_files",
+    "read_workload": "edges.workload_files",
 }
 
 __all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
