@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pytest_llmspeed.app.run import Run
     from pytest_llmspeed.edges.engines.base import Engine, EngineSpec
     from pytest_llmspeed.edges.lock import DeviceLock
+    from pytest_llmspeed.edges.telemetry.cpu import CPUWatch
     from pytest_llmspeed.measuring.client import LLMClient
     from pytest_llmspeed.state import TestState
 
@@ -88,7 +89,6 @@ def _locked(run: Run, spec: EngineSpec, request: pytest.FixtureRequest) -> Devic
 def llm_client(request: pytest.FixtureRequest, llm_backend: Engine) -> LLMClient:
     """The instrumented client: every request that it sends until the test's end is measured."""
     from pytest_llmspeed.core.budgets import requests_needed
-    from pytest_llmspeed.edges.telemetry.cpu import CPUWatch
     from pytest_llmspeed.marks import state_of
     from pytest_llmspeed.measuring.client import LLMClient
     from pytest_llmspeed.measuring.recorder import Recorder
@@ -102,5 +102,16 @@ def llm_client(request: pytest.FixtureRequest, llm_backend: Engine) -> LLMClient
         run.pool.loop,
         state.recorder,
         lambda label: requests_needed(state.plan.budgets, label, LEAST_ROUNDS),
-        CPUWatch() if llm_backend.hardware.is_this_cpu else None,
+        _cpu_watch(llm_backend),
     )
+
+
+def _cpu_watch(engine: Engine) -> CPUWatch | None:
+    """What tells the processor time of others from the engine's; None where it cannot be told."""
+    from pytest_llmspeed.edges.telemetry.cpu import CPUWatch
+
+    if not engine.hardware.is_this_cpu:
+        return None
+    if not hasattr(engine, "root_process"):
+        return CPUWatch()
+    return None if engine.root_process is None else CPUWatch(engine.root_process)

@@ -44,12 +44,14 @@ FLOORS: list[dict[str, set[str]]] = [
         "edges.loop": set(),
         "edges.lock": set(),
         "edges.workload_files": set(),
-        "edges.telemetry.cpu": {"edges.clock"},
+        "edges.processes": set(),
+        "edges.telemetry.cpu": {"edges.clock", "edges.processes"},
         "edges.store.folder": {"edges.store.run_file"},
         "edges.store.run_file": set(),
         "edges.wire.sse": set(),
         "edges.wire.stamps": {"edges.clock"},
         "edges.wire.http": {"edges.clock", "edges.wire.stamps"},
+        "edges.wire.get": {"edges.wire.http"},
         "edges.wire.protocol": {"edges.wire.sse"},
         "edges.wire.stream": {"edges.clock", "edges.wire.http", "edges.wire.protocol", "edges.wire.sse"},
         "edges.engines.base": set(),
@@ -68,8 +70,45 @@ FLOORS: list[dict[str, set[str]]] = [
         "edges.engines._openai": {
             "edges.engines.base",
             "edges.engines.tokens",
+            "edges.wire.get",
             "edges.wire.http",
             "edges.wire.stream",
+        },
+        "edges.engines.guard": set(),
+        "edges.engines.recipes": set(),
+        "edges.engines.symptoms": set(),
+        "edges.engines.launch": {
+            "edges.engines.base",
+            "edges.engines.model_files",
+            "edges.engines.recipes",
+        },
+        "edges.engines.own_server": {"edges.engines.launch", "edges.engines.recipes"},
+        "edges.engines.supervisor": {
+            "edges.engines.guard",
+            "edges.engines.launch",
+            "edges.engines.symptoms",
+        },
+        "edges.engines.server_facts": {
+            "edges.engines._openai",
+            "edges.engines.model_files",
+            "edges.engines.recipes",
+            "edges.wire.get",
+            "edges.wire.http",
+        },
+        "edges.engines.server_tokens": {"edges.engines.tokens", "edges.wire.http"},
+        "edges.engines._server": {
+            "edges.machine",
+            "edges.engines._openai",
+            "edges.engines.base",
+            "edges.engines.launch",
+            "edges.engines.model_files",
+            "edges.engines.own_server",
+            "edges.engines.recipes",
+            "edges.engines.server_facts",
+            "edges.engines.server_tokens",
+            "edges.engines.supervisor",
+            "edges.engines.tokens",
+            "edges.wire.http",
         },
     },
     {
@@ -209,6 +248,11 @@ def test_the_import_of_the_plugin_is_light() -> None:
     assert not {name for name in loaded if name.split(".")[0] in HEAVY}
     rooms = {name.removeprefix(f"{NAME}.") for name in loaded if name.startswith(f"{NAME}.")}
     assert rooms == {"plugin", "hookspecs", "options", "outcome", "fixtures", "state"}
+
+
+def test_the_guard_of_a_server_is_the_standard_library_alone() -> None:
+    """It starts quickly and depends on nothing that a test run could have bent."""
+    assert imports(PACKAGE / "edges/engines/guard.py") <= set(sys.stdlib_module_names)
 
 
 def test_nothing_shadows_a_library() -> None:

@@ -22,7 +22,11 @@ DIGITS = 4
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """The engine that a test ran on. `versions` and `options` are recorded, the rest is keyed."""
+    """The engine that a test ran on.
+
+    `precision_source` is "asked" where nothing but the request is known of the precision. It,
+    `versions` and `options` are recorded, the rest is keyed.
+    """
 
     name: str
     model: str | None = None
@@ -31,6 +35,7 @@ class Backend:
     prefix_cache: str = "unknown"
     options: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    precision_source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

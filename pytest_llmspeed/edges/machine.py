@@ -34,6 +34,20 @@ def machine() -> Machine:
     )
 
 
+def gpus(count: int = 1) -> str | None:
+    """Return the first `count` NVIDIA GPUs as "2x NAME 80GiB", None where none is there or may be used."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return None
+    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        found = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True)
+        name, _, memory_mib = found.stdout.splitlines()[0].rpartition(",")
+    except (OSError, subprocess.SubprocessError, IndexError):
+        return None
+    product = f"{name.strip()} {int(memory_mib) // 1024}GiB"
+    return product if count == 1 else f"{count}x {product}"
+
+
 def ci_job(environ: Mapping[str, str] = os.environ) -> str | None:
     """Return the id of the CI job that this runs in, None outside one."""
     for name in JOB_VARIABLES:

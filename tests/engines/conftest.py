@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from stage import Stage
+from support import Project
 
 from pytest_llmspeed.edges.engines import _tiny
+from pytest_llmspeed.edges.telemetry import cpu
 
 
 @pytest.fixture(scope="session")
@@ -29,3 +32,9 @@ def smollm2() -> Path:
     assert package.origin is not None
     (found,) = Path(package.origin).parent.glob("*.gguf")
     return found
+
+
+@pytest.fixture
+def stage(project: Project, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    monkeypatch.setattr(cpu, "read", lambda root: None)  # the machine that runs these tests may be busy
+    return Stage(project, monkeypatch)

@@ -53,6 +53,7 @@ def test_a_url_is_measured(remote: Project) -> None:
         "prefix_cache": "unknown",
         "options": {"url": server.url},
         "versions": {},
+        "precision_source": None,
     }
     assert test["environment"].startswith("url-local-")
     assert str(server.port) not in test["environment"]

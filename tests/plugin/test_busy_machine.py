@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING
@@ -34,7 +36,7 @@ def foreign(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], float]
     def script(share: Callable[[int], float]) -> None:
         looks, total = count(), [0.0]
 
-        def read() -> cpu.CPUReading:
+        def read(root: int | None) -> cpu.CPUReading:
             look = next(looks)
             total[0] += share(look) * (os.cpu_count() or 1) + 0.02
             return cpu.CPUReading(float(look), total[0], 0.0)
@@ -97,6 +99,23 @@ def test_a_remote_server_is_not_judged_by_this_machine(
     foreign(lambda _: 0.9)
     project.run().assert_outcomes(passed=1)
     assert {request["foreign_cpu"] for request in project.test()["measurement"]["requests"]} == {None}
+
+
+@pytest.mark.skipif(not os.path.exists(cpu.STAT), reason="there is no /proc/stat")
+def test_the_work_of_a_server_and_its_workers_is_ours() -> None:
+    """The processor time of a process and of all that descend from it is not that of others."""
+    work = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
+    server = subprocess.Popen(
+        ["sh", "-c", f"{sys.executable} -c '{work}'; true"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        without, within = cpu.read(), cpu.read(server.pid)
+        server.communicate(b"\n")
+    assert without is not None
+    assert within is not None
+    assert within.own_s - without.own_s >= 0.25
 
 
 @pytest.mark.skipif(not os.path.exists(cpu.STAT), reason="there is no /proc/stat")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import ssl
 from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +16,7 @@ from pytest_llmspeed.core.exchange import Event, Exchange, Request
 from pytest_llmspeed.core.record import Backend
 from pytest_llmspeed.edges.engines.base import AUTO, EngineSpec
 from pytest_llmspeed.edges.engines.tokens import TokenCounter
+from pytest_llmspeed.edges.wire.get import get
 from pytest_llmspeed.edges.wire.http import BaseURL, HTTPClient
 from pytest_llmspeed.edges.wire.stream import ask
 
@@ -44,7 +44,7 @@ class OpenAIEngine:
         self._client = HTTPClient(base)
         self._counter = counter
         self._secrets = [secret for secret in (key, base.password) if secret and len(secret) > 3]
-        self._headers = _headers(base, key)
+        self._headers = headers_for(base, key)
         self.backend = backend
         self.hardware = Hardware(remote=base.host)
 
@@ -53,7 +53,7 @@ class OpenAIEngine:
         """Return a client of the server, once that has answered; raises `EngineError`."""
         base = _base_url(spec.options.get("url"))
         key = _api_key(spec.options.get("api_key_env", KEY_VARIABLE))
-        served = _served_models(base, _headers(base, key))
+        served = _served_models(base, headers_for(base, key))
         tokenizer = spec.options.get("tokenizer")
         counter = TokenCounter.load(tokenizer) if tokenizer else None
         backend = Backend(
@@ -99,7 +99,8 @@ def _base_url(url: object) -> BaseURL:
         raise EngineError(f"llmspeed_url: {error}") from error
 
 
-def _headers(base: BaseURL, key: str | None) -> dict[str, str]:
+def headers_for(base: BaseURL, key: str | None) -> dict[str, str]:
+    """Return the headers of our requests, with the key or the login of the address."""
     headers = {
         "content-type": "application/json",
         "accept": "text/event-stream, application/json",
@@ -115,11 +116,8 @@ def _headers(base: BaseURL, key: str | None) -> dict[str, str]:
 
 def _served_models(base: BaseURL, headers: dict[str, str]) -> list[str] | None:
     """The models that the server lists, None where it lists none; raises `EngineError` if it is away."""
-    connection = _connection(base)
     try:
-        connection.request("GET", f"{base.path}/models", headers=headers)
-        response = connection.getresponse()
-        body = response.read()
+        status, body = get(base, "/models", headers, PROBE_TIMEOUT_S)
     except TimeoutError as error:
         raise EngineError(
             f"the server at {base} accepted the connection but did not answer GET /models "
@@ -129,22 +127,12 @@ def _served_models(base: BaseURL, headers: dict[str, str]) -> list[str] | None:
         raise EngineError(
             f"no server answers at {base} ({_why(error)}): start it, or correct llmspeed_url"
         ) from error
-    finally:
-        connection.close()
-    if response.status in (401, 403):
+    if status in (401, 403):
         raise EngineError(
-            f"the server at {base} answers HTTP {response.status}: it wants an API key; put it into "
+            f"the server at {base} answers HTTP {status}: it wants an API key; put it into "
             f"the environment variable {KEY_VARIABLE} (or the one that api_key_env= names)"
         )
-    return _model_ids(body) if response.status == 200 else None
-
-
-def _connection(base: BaseURL) -> http.client.HTTPConnection:
-    if base.scheme == "https":
-        return http.client.HTTPSConnection(
-            base.host, base.port, timeout=PROBE_TIMEOUT_S, context=ssl.create_default_context()
-        )
-    return http.client.HTTPConnection(base.host, base.port, timeout=PROBE_TIMEOUT_S)
+    return model_ids(body) if status == 200 else None
 
 
 def _why(error: Exception) -> str:
@@ -153,7 +141,8 @@ def _why(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _model_ids(body: bytes) -> list[str] | None:
+def model_ids(body: bytes) -> list[str] | None:
+    """Return the ids in an answer to GET /models, None if it is no list of models."""
     try:
         listed: Any = json.loads(body)["data"]
         return [str(model["id"]) for model in listed]

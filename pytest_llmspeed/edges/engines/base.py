@@ -47,6 +47,9 @@ class Engine(Protocol):
     `precisions` are those that it can be asked for, `options` the names of its own options
     (`ANY_OPTION` if its library checks them). `device` says what it occupies: of the engines of
     one device a single one is alive at a time; None for an engine that occupies nothing here.
+
+    An engine whose work is done by child processes has two attributes more: `alive`, False once they
+    have died, and `root_process`, the process that they descend from (None where that cannot be told).
     """
 
     precisions: ClassVar[tuple[str, ...]]
@@ -73,3 +76,8 @@ class Engine(Protocol):
     async def close(self) -> None:
         """Let go of all that the engine holds."""
         ...
+
+
+def is_alive(engine: Engine) -> bool:
+    """Return False if the engine runs in child processes that have died."""
+    return bool(getattr(engine, "alive", True))

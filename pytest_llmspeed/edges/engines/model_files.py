@@ -26,6 +26,11 @@ class ModelSource:
     fingerprint: str | None = None
 
     @property
+    def path(self) -> str:
+        """The folder, GGUF file or hub id itself, for a program that takes it as one argument."""
+        return str(Path(self.location, file)) if (file := self.arguments.get("gguf_file")) else self.location
+
+    @property
     def is_local(self) -> bool:
         """True for a folder or file, False for a hub id."""
         return self.fingerprint is not None

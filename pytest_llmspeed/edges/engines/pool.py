@@ -6,7 +6,7 @@ import warnings
 from functools import cached_property
 
 from pytest_llmspeed.core.errors import EngineError
-from pytest_llmspeed.edges.engines.base import Engine, EngineSpec
+from pytest_llmspeed.edges.engines.base import Engine, EngineSpec, is_alive
 from pytest_llmspeed.edges.engines.registry import Registry
 from pytest_llmspeed.edges.loop import LoopThread
 
@@ -27,12 +27,16 @@ class Pool:
     def lease(self, spec: EngineSpec) -> Engine:
         """Return the running engine of a spec, started if need be.
 
-        Raises `EngineError`; a spec that failed to start once is not tried again in this run.
+        One that died meanwhile is started anew. Raises `EngineError`; a spec that failed to start once
+        is not tried again in this run.
         """
         if spec in self._alive:
-            return self._alive[spec]
+            if is_alive(self._alive[spec]):
+                return self._alive[spec]
+            self._stop(spec)
         if spec in self._failed:
-            raise EngineError(f"{self._failed[spec]} (it failed to start before in this run)")
+            reason = self._failed[spec].partition("\n")[0]
+            raise EngineError(f"{reason} (it failed to start before in this run)")
         self._make_room(self._registry.device(spec))
         try:
             engine = self._registry.engine(spec.backend).start(spec)

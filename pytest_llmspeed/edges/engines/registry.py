@@ -13,6 +13,11 @@ BUILT_IN = {
     "tiny": "pytest_llmspeed.edges.engines._tiny:TinyEngine",
     "transformers": "pytest_llmspeed.edges.engines._transformers:TransformersEngine",
     "openai": "pytest_llmspeed.edges.engines._openai:OpenAIEngine",
+    "vllm-server": "pytest_llmspeed.edges.engines._server:VLLMServer",
+    "sglang-server": "pytest_llmspeed.edges.engines._server:SGLangServer",
+    "tensorrt-llm-server": "pytest_llmspeed.edges.engines._server:TensorRTLLMServer",
+    "llama-cpp-server": "pytest_llmspeed.edges.engines._server:LlamaCppServer",
+    "server": "pytest_llmspeed.edges.engines._server:OwnServer",
 }
 
 

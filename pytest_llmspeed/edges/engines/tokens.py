@@ -33,18 +33,26 @@ class TokenCounter:
         """The exchange with token counts of its text, unless the server gave them."""
         if not exchange.events:
             return exchange
-        first, *others = exchange.events
-        if exchange.token_source is not None:
-            head = first if first.tokens is not None else replace(first, tokens=self._count(_text(first)))
-            return replace(exchange, events=(head, *others))
-        everything = "".join(map(_text, exchange.events))
-        usage = replace(exchange.usage or Usage(), output_tokens=self._count(everything))
-        head = replace(first, tokens=self._count(_text(first)))
-        return replace(exchange, events=(head, *others), usage=usage, token_source="tokenizer")
+        first = exchange.events[0]
+        if exchange.token_source is None:
+            whole = self._count("".join(map(text_of, exchange.events)))
+            return with_counts(exchange, whole, self._count(text_of(first)))
+        if first.tokens is not None:
+            return exchange
+        head = replace(first, tokens=self._count(text_of(first)))
+        return replace(exchange, events=(head, *exchange.events[1:]))
 
     def _count(self, text: str) -> int:
         return len(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def _text(event: Event) -> str:
+def with_counts(exchange: Exchange, whole: int, first: int) -> Exchange:
+    """Return the exchange with the tokens of its text and of its first event, as a tokenizer counted them."""
+    head = replace(exchange.events[0], tokens=first)
+    usage = replace(exchange.usage or Usage(), output_tokens=whole)
+    return replace(exchange, events=(head, *exchange.events[1:]), usage=usage, token_source="tokenizer")
+
+
+def text_of(event: Event) -> str:
+    """Return all that an event says."""
     return event.reasoning + event.text + event.refusal + event.tool_call

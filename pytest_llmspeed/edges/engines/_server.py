@@ -1,0 +1,226 @@
+"""Engines that are child processes and serve the OpenAI protocol on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Any, ClassVar, Self
+
+from pytest_llmspeed.core.environment import Hardware
+from pytest_llmspeed.core.errors import EngineError
+from pytest_llmspeed.core.exchange import Exchange, Request
+from pytest_llmspeed.core.record import Backend
+from pytest_llmspeed.edges import machine
+from pytest_llmspeed.edges.engines import own_server, recipes
+from pytest_llmspeed.edges.engines._openai import DECLARABLE, OpenAIEngine, headers_for
+from pytest_llmspeed.edges.engines.base import AUTO, EngineSpec
+from pytest_llmspeed.edges.engines.launch import (
+    COMMON_OPTIONS,
+    HOST,
+    Launch,
+    ServerOptions,
+    launch,
+    prefix_cache,
+)
+from pytest_llmspeed.edges.engines.model_files import ModelSource
+from pytest_llmspeed.edges.engines.recipes import VALUE, Recipe
+from pytest_llmspeed.edges.engines.server_facts import ServerFacts
+from pytest_llmspeed.edges.engines.server_tokens import ServerTokenCounter
+from pytest_llmspeed.edges.engines.supervisor import ServerProcess, StartError, new_place
+from pytest_llmspeed.edges.engines.tokens import TokenCounter
+from pytest_llmspeed.edges.wire.http import BaseURL
+
+LAST_WORDS_S = 0.5
+"""How long after a failed request it is waited for the news that the server has ended."""
+
+
+class ServerEngine:
+    """A server of our own, spoken to over its HTTP interface.
+
+    `url` is the address of its API, `metrics_url` of what it measures itself, None where it has none.
+    """
+
+    recipe: ClassVar[Recipe]
+    precisions: ClassVar[tuple[str, ...]] = ()
+    options: ClassVar[frozenset[str]] = COMMON_OPTIONS
+    device: ClassVar[str | None] = "local"
+
+    def __init__(self, process: ServerProcess, launched: Launch, recipe: Recipe, spec: EngineSpec) -> None:
+        options, source = ServerOptions.of(spec.options), _source(spec, recipe)
+        root = BaseURL("http", HOST, launched.place.port, "")
+        api, headers = replace(root, path="/v1"), headers_for(root, launched.place.key)
+        facts = ServerFacts(root, headers)
+        served = facts.served_model(source)
+        counter = TokenCounter.load(options.tokenizer) if options.tokenizer else None
+        self._process, self._launched, self._recipe = process, launched, recipe
+        self._client = OpenAIEngine(api, Backend("openai", served), launched.place.key, counter)
+        self._counter = ServerTokenCounter(root, recipe.count, headers) if recipe.count else None
+        self.url = str(api)
+        self.metrics_url = f"{root}{recipe.metrics}" if recipe.metrics else None
+        self.hardware = Hardware(gpus=machine.gpus(int(spec.options.get("tensor_parallel") or 1)))
+        self.backend = Backend(
+            name=spec.backend,
+            model=source.name if source else served,
+            revision=source.fingerprint if source else None,
+            precision=None if spec.precision == AUTO else spec.precision,
+            precision_source=None if spec.precision == AUTO else "asked",
+            prefix_cache=prefix_cache(recipe, options),
+            options=_shown(spec),
+            versions=facts.versions(recipe),
+        )
+
+    @classmethod
+    def recipe_for(cls, spec: EngineSpec) -> Recipe:  # noqa: ARG003  (two engines have several)
+        """Return how a server of `spec` is launched; raises `EngineError`."""
+        return cls.recipe
+
+    @classmethod
+    def start(cls, spec: EngineSpec) -> Self:
+        """Return the server, up; raises `EngineError` that says why it is not, with the end of its log."""
+        if os.name != "posix":
+            raise EngineError(f"backend {spec.backend!r} needs Linux or macOS; on Windows use 'openai'")
+        recipe = cls.recipe_for(spec)
+        process, launched = _running(recipe, spec)
+        try:
+            return cls(process, launched, recipe, spec)
+        except BaseException:
+            process.stop()
+            raise
+
+    @property
+    def alive(self) -> bool:
+        """True while the server runs."""
+        return self._process.alive
+
+    @property
+    def root_process(self) -> int | None:
+        """The process whose descendants do the work, None where that cannot be told."""
+        return self._process.root_process
+
+    async def exchange(self, request: Request) -> Exchange:
+        """Send one streamed request; a failure is in `Exchange.error`, with how the server died if it did."""
+        body = dict(self._launched.body)
+        if request.output_tokens is not None:
+            body |= self._recipe.forced.filled({VALUE: request.output_tokens}).body
+        found = await self._client.exchange(replace(request, extra_body={**body, **request.extra_body}))
+        if self._counter:
+            found = await self._counter.counted(found)
+        found = replace(found, request=request)
+        return found if found.error is None else found.failed(await self._explained(found.error))
+
+    async def _explained(self, error: str) -> str:
+        """What failed a request, with how the server ended if it did."""
+        deadline = time.monotonic() + LAST_WORDS_S
+        while self.alive and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        if self.alive:
+            return error
+        death, _ = self._process.explained(f"ended in the middle, {self._process.ending}")
+        return f"{error}; {death}"
+
+    async def close(self) -> None:
+        """End the server with all its processes; raises `EngineError` if something is left of it."""
+        await self._client.close()
+        if self._counter:
+            self._counter.close()
+        await asyncio.to_thread(self._process.stop)
+
+
+def _running(recipe: Recipe, spec: EngineSpec) -> tuple[ServerProcess, Launch]:
+    """A server that answers; if another process was quicker to its free port, the second one."""
+    try:
+        return _up(recipe, spec)
+    except StartError as error:
+        if spec.options.get("port") or error.symptom is None or error.symptom.name != "port taken":
+            raise
+    return _up(recipe, spec)
+
+
+def _up(recipe: Recipe, spec: EngineSpec) -> tuple[ServerProcess, Launch]:
+    options = ServerOptions.of(spec.options)
+    launched = launch(recipe, spec, _source(spec, recipe), new_place(options.port))
+    root = BaseURL("http", HOST, launched.place.port, "")
+    facts = ServerFacts(root, headers_for(root, launched.place.key))
+    process = ServerProcess(launched)
+    try:
+        process.wait_until_up(lambda: facts.is_up(recipe.health), options.start_timeout_s)
+    except BaseException:
+        process.stop()
+        raise
+    return process, launched
+
+
+def _source(spec: EngineSpec, recipe: Recipe) -> ModelSource | None:
+    """Where the model is; raises `EngineError` if the engine needs one and none is named."""
+    if spec.model:
+        return ModelSource.find(spec.model)
+    if recipe.needs_model:
+        raise EngineError(
+            f"backend {spec.backend!r} needs a model: set llmspeed_model, --llmspeed-model or model= in "
+            "the llm_backend mark to a hub id, a folder or a .gguf file, as the engine takes it"
+        )
+    return None
+
+
+def _shown(spec: EngineSpec) -> dict[str, Any]:
+    """The options as they are recorded: of environment variables the names, values may be secret."""
+    env = spec.options.get("env")
+    return {**spec.options, "env": sorted(env)} if env else dict(spec.options)
+
+
+class VLLMServer(ServerEngine):
+    """vLLM's OpenAI server."""
+
+    recipe: ClassVar[Recipe] = recipes.VLLM
+    precisions: ClassVar[tuple[str, ...]] = tuple(recipe.precisions)
+    options: ClassVar[frozenset[str]] = COMMON_OPTIONS | recipe.options.keys()
+
+
+class SGLangServer(ServerEngine):
+    """SGLang's server."""
+
+    recipe: ClassVar[Recipe] = recipes.SGLANG
+    precisions: ClassVar[tuple[str, ...]] = tuple(recipe.precisions)
+    options: ClassVar[frozenset[str]] = COMMON_OPTIONS | recipe.options.keys()
+
+
+class TensorRTLLMServer(ServerEngine):
+    """TensorRT-LLM's `trtllm-serve`."""
+
+    recipe: ClassVar[Recipe] = recipes.TENSORRT_LLM
+    precisions: ClassVar[tuple[str, ...]] = tuple(recipe.precisions)
+    options: ClassVar[frozenset[str]] = COMMON_OPTIONS | recipe.options.keys()
+
+
+class LlamaCppServer(ServerEngine):
+    """llama.cpp's `llama-server` where there is one, else the server of llama-cpp-python."""
+
+    options: ClassVar[frozenset[str]] = (
+        COMMON_OPTIONS | recipes.LLAMA_SERVER.options.keys() | recipes.LLAMA_CPP_PYTHON.options.keys()
+    )
+
+    @classmethod
+    def recipe_for(cls, spec: EngineSpec) -> Recipe:
+        """Return the recipe of the program that `executable` names, or of the one that is there."""
+        named = spec.options.get("executable")
+        if named:
+            is_python = PurePath(str(named)).name.startswith("python")
+        else:
+            is_python = shutil.which(recipes.LLAMA_SERVER.program[0]) is None
+        return recipes.LLAMA_CPP_PYTHON if is_python else recipes.LLAMA_SERVER
+
+
+class OwnServer(ServerEngine):
+    """The user's own command or container image."""
+
+    precisions: ClassVar[tuple[str, ...]] = DECLARABLE
+    options: ClassVar[frozenset[str]] = COMMON_OPTIONS | frozenset(own_server.OPTIONS)
+
+    @classmethod
+    def recipe_for(cls, spec: EngineSpec) -> Recipe:
+        """Return the recipe that the options describe."""
+        return own_server.own_server(spec.options, cls.precisions)

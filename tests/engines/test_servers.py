@@ -1,0 +1,145 @@
+"""Servers that are started for a test: what is sent and recorded, with stand-ins and with a real engine."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from stage import OWN
+from support import shows
+
+if TYPE_CHECKING:
+    from stage import Stage
+
+
+MEASURE = "def test_it(self, llm_client): llm_client.measure('hi', max_tokens=8, rounds=5)"
+FORCED = "def test_it(self, llm_client): llm_client.measure('hi', output_tokens=8, rounds=5)"
+ENGINES = {
+    "vllm-server": ("vllm", {"precision": "bf16", "context_length": 512, "max_concurrency": 2}),
+    "sglang-server": (
+        "sglang",
+        {"precision": "fp8", "context_length": 512, "max_concurrency": 2, "tensor_parallel": 2},
+    ),
+    "tensorrt-llm-server": (
+        "tensorrt-llm",
+        {"precision": "bf16", "context_length": 512, "max_concurrency": 2, "memory_fraction": 0.5},
+    ),
+    "llama-cpp-server": ("llama-server", {"context_length": 512, "max_concurrency": 2, "threads": 2}),
+}
+
+
+@pytest.mark.parametrize("backend", ENGINES)
+def test_an_engine_s_server_is_started_measured_and_recorded(stage: Stage, backend: str) -> None:
+    """It takes the recipe's arguments, asks for its key, and forces the length of an answer."""
+    engine, options = ENGINES[backend]
+    stage.run(backend, FORCED, executable=stage.program(engine), **options).assert_outcomes(passed=1)
+    test = stage.project.test()
+    requests = test["measurement"]["requests"]
+    assert {(request["output_tokens"], request["finish_reason"]) for request in requests} == {(8, "length")}
+    assert {request["cached_tokens"] for request in requests} <= {0, 12}
+    assert test["backend"]["name"] == backend
+    assert test["backend"]["model"] == "org/model"
+    assert test["backend"]["prefix_cache"] == "cold"
+    assert test["backend"]["precision"] == options.get("precision")
+    assert test["backend"]["precision_source"] == ("asked" if "precision" in options else None)
+    assert list(test["backend"]["versions"].values()) in (["9.9"], ["b9999"])
+
+
+def test_a_length_is_forced_only_where_it_is_asked_for(stage: Stage) -> None:
+    """max_tokens is a limit: the model may end before; the request says nothing of the end token."""
+    stage.run("vllm-server", MEASURE, executable=stage.program("vllm")).assert_outcomes(passed=1)
+    assert {r["output_tokens"] for r in stage.project.test()["measurement"]["requests"]} == {5}
+    assert "ignore_eos" not in stage.noted("body")[0]
+
+
+def test_a_length_that_a_server_has_no_means_to_force_is_flagged(stage: Stage) -> None:
+    """A user's own server gets a limit; what stopped early says so."""
+    stage.run("server", FORCED, command=OWN).assert_outcomes(passed=1)
+    requests = stage.project.test()["measurement"]["requests"]
+    assert all("short" in request["flags"] for request in requests)
+    assert stage.noted("body")[0]["max_tokens"] == 8
+
+
+@pytest.mark.parametrize(("prefix_cache", "cached"), [("cold", 0), ("warm", 12)])
+def test_the_prefix_cache_is_cold_unless_asked(stage: Stage, prefix_cache: str, cached: int) -> None:
+    """By the engine's own switch; what it had cached is recorded, and the state keys the baseline."""
+    options = {"executable": stage.program("sglang"), "prefix_cache": prefix_cache}
+    stage.run("sglang-server", MEASURE, **options).assert_outcomes(passed=1)
+    requests = stage.project.test()["measurement"]["requests"]
+    assert {request["cached_tokens"] for request in requests} == {cached}
+    assert stage.project.test()["key"]["prefix_cache"] == prefix_cache
+
+
+def test_llama_server_forgets_the_prompt_with_each_request(stage: Stage) -> None:
+    """Its means is a field of the request; a test's own field wins over it."""
+    body = (
+        "def test_it(self, llm_client):\n"
+        "                    llm_client.generate('hi', warmup=False)\n"
+        "                    llm_client.generate('hi', warmup=False, extra_body={'cache_prompt': True})"
+    )
+    stage.run("llama-cpp-server", body, executable=stage.program("llama-server")).assert_outcomes(passed=1)
+    assert [body["cache_prompt"] for body in stage.noted("body")] == [False, True]
+
+
+def test_what_is_recorded_of_a_server_holds_no_secret(stage: Stage) -> None:
+    """Neither the key nor the values of environment variables, nor an address; names are."""
+    options = {"executable": stage.program("sglang"), "env": {"HF_TOKEN": "hf_very_secret"}}
+    stage.run("sglang-server", MEASURE, "--llmspeed-update-baseline", **options).assert_outcomes(passed=1)
+    (argv,) = stage.noted("argv")
+    key = argv[argv.index("--api-key") + 1]
+    written = json.dumps(stage.project.report) + stage.project.run_files[0].read_text()
+    assert "hf_very_secret" not in written
+    assert key not in written
+    assert stage.project.test()["backend"]["options"]["env"] == ["HF_TOKEN"]
+
+
+def test_a_server_is_measured_as_of_this_machine(stage: Stage) -> None:
+    """Its baselines know this machine, not a port."""
+    stage.run("server", MEASURE, command=OWN).assert_outcomes(passed=1)
+    environment = stage.project.test()["environment"]
+    assert not environment.startswith("url")
+    assert str(stage.noted("port")[0]) not in environment
+
+
+def test_one_server_serves_all_tests_of_its_spec_and_is_gone_after_them(stage: Stage) -> None:
+    """Two tests, one start; no process, no file is left."""
+    body = (
+        "@pytest.mark.parametrize('n', [1, 2])\n"
+        "                def test_it(self, llm_client, n): llm_client.generate('hi')"
+    )
+    stage.run("server", body, command=OWN).assert_outcomes(passed=2)
+    (pid,) = stage.noted("pid")
+    assert not Path(f"/proc/{pid}").exists()
+    assert list((stage.project.path / "tmp").glob("pytest-llmspeed-server-*")) == []
+
+
+def test_a_test_can_reach_the_server_itself(stage: Stage) -> None:
+    """The leased engine knows its address and where its metrics are."""
+    body = (
+        "def test_it(self, llm_backend):\n"
+        "                    assert llm_backend.url.endswith('/v1')\n"
+        "                    assert llm_backend.metrics_url.endswith('/metrics')"
+    )
+    stage.run("vllm-server", body, executable=stage.program("vllm")).assert_outcomes(passed=1)
+
+
+def test_an_unknown_option_is_a_usage_error(stage: Stage) -> None:
+    """Nothing is started for it."""
+    result = stage.run("vllm-server", MEASURE, max_model_len=512)
+    shows(result, "backend 'vllm-server' has no option 'max_model_len'; known: ")
+    assert stage.noted("argv") == []
+
+
+def test_a_real_engine_by_a_command_of_one_s_own(stage: Stage, tiny_model: Path) -> None:
+    """`transformers serve`, started for the test: streamed, counted, and gone after it."""
+    command = f"{Path(sys.executable).parent}/transformers serve {{model}} --host {{host}} --port {{port}}"
+    options = {"model": str(tiny_model), "health_path": "/health", "env": {"HF_HUB_OFFLINE": "1"}}
+    body = "def test_it(self, llm_client): assert llm_client.measure('hi', max_tokens=16, rounds=5).text"
+    stage.run("server", body, command=command, **options).assert_outcomes(passed=1)
+    test = stage.project.test()
+    assert {request["output_tokens"] for request in test["measurement"]["requests"]} == {16}
+    assert test["backend"]["model"] == tiny_model.name
+    assert test["backend"]["revision"] is not None
