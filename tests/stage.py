@@ -37,8 +37,8 @@ class Stage:
         path.chmod(0o755)
         return str(path)
 
-    def run(self, backend: str, body: str, *arguments: str, **options: Any) -> pytest.RunResult:
-        """Run one test on a backend."""
+    def write(self, backend: str, body: str, **options: Any) -> None:
+        """Write one test on a backend."""
         options = {"model": "org/model", **options}
         self.project.write(
             f"""
@@ -49,6 +49,10 @@ class Stage:
                 {body}
             """
         )
+
+    def run(self, backend: str, body: str, *arguments: str, **options: Any) -> pytest.RunResult:
+        """Write one test on a backend, and run it."""
+        self.write(backend, body, **options)
         return self.project.run(*arguments)
 
     def noted(self, what: str) -> list[Any]:

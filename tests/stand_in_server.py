@@ -185,6 +185,7 @@ class Handler(BaseHTTPRequestHandler):
             if self.engine.fault == "crash in a stream" and place == 2:
                 print("Segmentation fault in attention kernel", flush=True)
                 os.kill(os.getpid(), signal.SIGSEGV)
+                time.sleep(600)
             if self.engine.fault == "hang in a stream" and place == 2:
                 note({"hangs": True})
                 time.sleep(600)

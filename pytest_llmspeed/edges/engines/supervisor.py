@@ -56,7 +56,7 @@ def _free_port(port: int | None) -> int:
             return int(listener.getsockname()[1])
     except OSError as error:
         raise EngineError(
-            f"port {port} is taken ({error.strerror or error}): leave port= out for a free one, "
+            f"port {port} cannot be had ({os.strerror(error.errno or 0)}): leave port= out for a free one, "
             "or end the process that listens there"
         ) from error
 
