@@ -12,8 +12,7 @@ from pytest_llmspeed.core.errors import EngineError
 from pytest_llmspeed.edges.engines import recipes
 from pytest_llmspeed.edges.engines._server import LlamaCppServer
 from pytest_llmspeed.edges.engines.base import EngineSpec
-from pytest_llmspeed.edges.engines.launch import Launch, Place, launch
-from pytest_llmspeed.edges.engines.model_files import ModelSource
+from pytest_llmspeed.edges.engines.launch import Launch, Order, Place, launch
 from pytest_llmspeed.edges.engines.own_server import own_server
 from pytest_llmspeed.edges.engines.recipes import Recipe
 
@@ -21,11 +20,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PLACE = Place(port=8123, key="secret", folder="/tmp/f", container="box")
-MODEL = ModelSource.find("org/model")
 
 
 def launched(recipe: Recipe, precision: str | None = None, **options: Any) -> Launch:
-    return launch(recipe, EngineSpec.of("some-server", "org/model", precision, options), MODEL, PLACE)
+    return launch(Order.of(EngineSpec.of("some-server", "org/model", precision, options), recipe), PLACE)
 
 
 def words(launch: Launch) -> str:
@@ -107,7 +105,7 @@ def test_the_server_of_llama_cpp_python() -> None:
         "--n_ctx 2048 --n_threads 4"
     )
     assert made.body == {"repeat_penalty": 1.0}
-    assert made.env == {"API_KEY": "secret", recipes.COLD: "cold"}
+    assert made.env == {"HOST": "127.0.0.1", "PORT": "8123", "API_KEY": "secret", recipes.COLD: "cold"}
 
 
 @pytest.mark.parametrize(

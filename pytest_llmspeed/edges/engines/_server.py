@@ -6,13 +6,14 @@ import asyncio
 import os
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, ClassVar, Self
 
 from pytest_llmspeed.core.environment import Hardware
 from pytest_llmspeed.core.errors import EngineError
-from pytest_llmspeed.core.exchange import Exchange, Request
+from pytest_llmspeed.core.exchange import Event, Exchange, Request
 from pytest_llmspeed.core.record import Backend
 from pytest_llmspeed.edges import machine
 from pytest_llmspeed.edges.engines import own_server, recipes
@@ -22,15 +23,14 @@ from pytest_llmspeed.edges.engines.launch import (
     COMMON_OPTIONS,
     HOST,
     Launch,
-    ServerOptions,
+    Order,
     launch,
-    prefix_cache,
 )
-from pytest_llmspeed.edges.engines.model_files import ModelSource
 from pytest_llmspeed.edges.engines.recipes import VALUE, Recipe
 from pytest_llmspeed.edges.engines.server_facts import ServerFacts
 from pytest_llmspeed.edges.engines.server_tokens import ServerTokenCounter
 from pytest_llmspeed.edges.engines.supervisor import ServerProcess, StartError, new_place
+from pytest_llmspeed.edges.engines.symptoms import symptom
 from pytest_llmspeed.edges.engines.tokens import TokenCounter
 from pytest_llmspeed.edges.wire.http import BaseURL
 
@@ -49,26 +49,27 @@ class ServerEngine:
     options: ClassVar[frozenset[str]] = COMMON_OPTIONS
     device: ClassVar[str | None] = "local"
 
-    def __init__(self, process: ServerProcess, launched: Launch, recipe: Recipe, spec: EngineSpec) -> None:
-        options, source = ServerOptions.of(spec.options), _source(spec, recipe)
+    def __init__(
+        self, process: ServerProcess, launched: Launch, order: Order, counter: TokenCounter | None
+    ) -> None:
+        spec, recipe, source = order.spec, order.recipe, order.source
         root = BaseURL("http", HOST, launched.place.port, "")
         api, headers = replace(root, path="/v1"), headers_for(root, launched.place.key)
         facts = ServerFacts(root, headers)
         served = facts.served_model(source)
-        counter = TokenCounter.load(options.tokenizer) if options.tokenizer else None
         self._process, self._launched, self._recipe = process, launched, recipe
         self._client = OpenAIEngine(api, Backend("openai", served), launched.place.key, counter)
         self._counter = ServerTokenCounter(root, recipe.count, headers) if recipe.count else None
         self.url = str(api)
         self.metrics_url = f"{root}{recipe.metrics}" if recipe.metrics else None
-        self.hardware = Hardware(gpus=machine.gpus(int(spec.options.get("tensor_parallel") or 1)))
+        self.hardware = Hardware(gpus=machine.gpus(order.gpus))
         self.backend = Backend(
             name=spec.backend,
             model=source.name if source else served,
             revision=source.fingerprint if source else None,
             precision=None if spec.precision == AUTO else spec.precision,
             precision_source=None if spec.precision == AUTO else "asked",
-            prefix_cache=prefix_cache(recipe, options),
+            prefix_cache=order.prefix_cache,
             options=_shown(spec),
             versions=facts.versions(recipe),
         )
@@ -83,10 +84,12 @@ class ServerEngine:
         """Return the server, up; raises `EngineError` that says why it is not, with the end of its log."""
         if os.name != "posix":
             raise EngineError(f"backend {spec.backend!r} needs Linux or macOS; on Windows use 'openai'")
-        recipe = cls.recipe_for(spec)
-        process, launched = _running(recipe, spec)
+        order = Order.of(spec, cls.recipe_for(spec))
+        tokenizer = order.options.tokenizer
+        counter = TokenCounter.load(tokenizer) if tokenizer else None
+        process, launched = _running(order)
         try:
-            return cls(process, launched, recipe, spec)
+            return cls(process, launched, order, counter)
         except BaseException:
             process.stop()
             raise
@@ -101,26 +104,32 @@ class ServerEngine:
         """The process whose descendants do the work, None where that cannot be told."""
         return self._process.root_process
 
-    async def exchange(self, request: Request) -> Exchange:
+    async def exchange(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Exchange:
         """Send one streamed request; a failure is in `Exchange.error`, with how the server died if it did."""
         body = dict(self._launched.body)
         if request.output_tokens is not None:
             body |= self._recipe.forced.filled({VALUE: request.output_tokens}).body
-        found = await self._client.exchange(replace(request, extra_body={**body, **request.extra_body}))
+        dressed = replace(request, extra_body={**body, **request.extra_body})
+        written = self._process.log_bytes
+        found = await self._client.exchange(dressed, on_event)
         if self._counter:
             found = await self._counter.counted(found)
         found = replace(found, request=request)
-        return found if found.error is None else found.failed(await self._explained(found.error))
+        if found.error is None:
+            return found
+        return found.failed(await self._explained(found.error, written))
 
-    async def _explained(self, error: str) -> str:
-        """What failed a request, with how the server ended if it did."""
-        deadline = time.monotonic() + LAST_WORDS_S
+    async def _explained(self, error: str, written: int) -> str:
+        """What failed a request, with how the server ended if it did, or what its log shows since."""
+        answered = error.startswith("HTTP ")  # refusals of a busy server shall not hold up a load
+        deadline = time.monotonic() + (0 if answered else LAST_WORDS_S)
         while self.alive and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
-        if self.alive:
-            return error
-        death, _ = self._process.explained(f"ended in the middle, {self._process.ending}")
-        return f"{error}; {death}"
+        if not self.alive:
+            death, _ = self._process.explained(f"ended in the middle, {self._process.ending}")
+            return f"{error}; {death}"
+        shown = symptom(self._process.log(written), None)
+        return f"{error}; its log shows: {shown.sentence}" if shown else error
 
     async def close(self) -> None:
         """End the server with all its processes; raises `EngineError` if something is left of it."""
@@ -130,40 +139,27 @@ class ServerEngine:
         await asyncio.to_thread(self._process.stop)
 
 
-def _running(recipe: Recipe, spec: EngineSpec) -> tuple[ServerProcess, Launch]:
+def _running(order: Order) -> tuple[ServerProcess, Launch]:
     """A server that answers; if another process was quicker to its free port, the second one."""
     try:
-        return _up(recipe, spec)
+        return _up(order)
     except StartError as error:
-        if spec.options.get("port") or error.symptom is None or error.symptom.name != "port taken":
+        if order.options.port or error.symptom is None or error.symptom.name != "port taken":
             raise
-    return _up(recipe, spec)
+    return _up(order)
 
 
-def _up(recipe: Recipe, spec: EngineSpec) -> tuple[ServerProcess, Launch]:
-    options = ServerOptions.of(spec.options)
-    launched = launch(recipe, spec, _source(spec, recipe), new_place(options.port))
+def _up(order: Order) -> tuple[ServerProcess, Launch]:
+    launched = launch(order, new_place(order.options.port))
     root = BaseURL("http", HOST, launched.place.port, "")
     facts = ServerFacts(root, headers_for(root, launched.place.key))
     process = ServerProcess(launched)
     try:
-        process.wait_until_up(lambda: facts.is_up(recipe.health), options.start_timeout_s)
+        process.wait_until_up(lambda: facts.is_up(launched.health), order.options.start_timeout_s)
     except BaseException:
         process.stop()
         raise
     return process, launched
-
-
-def _source(spec: EngineSpec, recipe: Recipe) -> ModelSource | None:
-    """Where the model is; raises `EngineError` if the engine needs one and none is named."""
-    if spec.model:
-        return ModelSource.find(spec.model)
-    if recipe.needs_model:
-        raise EngineError(
-            f"backend {spec.backend!r} needs a model: set llmspeed_model, --llmspeed-model or model= in "
-            "the llm_backend mark to a hub id, a folder or a .gguf file, as the engine takes it"
-        )
-    return None
 
 
 def _shown(spec: EngineSpec) -> dict[str, Any]:

@@ -26,19 +26,19 @@ RESET = (*ENDING, signal.SIGCHLD, signal.SIGPIPE)
 PR_SET_CHILD_SUBREAPER = 36
 
 
-def main(words: list[str]) -> None:
-    """Start the server and stay until the lifeline is cut and all is gone."""
+def main(words: list[str]) -> bool:
+    """Start the server and stay until the lifeline is cut; return whether all of it is gone then."""
     (folder, grace_s), files, end, command = sections(words)
     parent, signals = os.getppid(), listen_to_signals()
     adopt_orphans()
     log = write_files(folder, files)
     server = watch(start(command, log), parent, signals)
-    if server is not None:
-        end_group(server, float(grace_s))
-    end_strays()
+    gone = server is None or end_group(server, float(grace_s))
+    gone = end_strays() and gone
     if end:
         run_to_its_end(end)
     remove(folder)
+    return gone
 
 
 def sections(words: list[str]) -> list[list[str]]:
@@ -134,15 +134,18 @@ def reap(server: int | None) -> int | None:
             found = status
 
 
-def end_group(group: int, grace_s: float) -> None:
-    """End a process group: asked first, forced after the grace."""
+def end_group(group: int, grace_s: float) -> bool:
+    """End a process group, asked first, forced after the grace; return whether it is gone."""
     for number, patience_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, KILL_S)):
         deadline = time.monotonic() + patience_s
-        if not reached(group, number):
-            return
-        while time.monotonic() < deadline and reached(group, 0):
+        left = reached(group, number)
+        while left and time.monotonic() < deadline:
             time.sleep(LOOK_S)
             reap(None)
+            left = reached(group, 0)
+        if not left:
+            return True
+    return False
 
 
 def reached(group: int, number: int) -> bool:
@@ -156,8 +159,8 @@ def reached(group: int, number: int) -> bool:
     return True
 
 
-def end_strays() -> None:
-    """End descendants that left the group: they have become our children."""
+def end_strays() -> bool:
+    """End descendants that left the group: they have become our children; return whether they are gone."""
     deadline = time.monotonic() + KILL_S
     while time.monotonic() < deadline and (strays := children()):
         for pid in strays:
@@ -165,6 +168,7 @@ def end_strays() -> None:
                 os.kill(pid, signal.SIGKILL)
         time.sleep(LOOK_S)
         reap(None)
+    return not children()
 
 
 def children() -> list[int]:
@@ -197,4 +201,4 @@ def remove(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(not main(sys.argv[1:]))

@@ -84,11 +84,44 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
-    """One server to be started. `end` ends its container, `body` goes into each request.
+class Order:
+    """What was asked for: read once, before anything is started. No `source`: the server knows its model."""
 
-    `fixed_port` is True where the user chose the port.
-    """
+    spec: EngineSpec
+    recipe: Recipe
+    options: ServerOptions
+    source: ModelSource | None
+
+    @classmethod
+    def of(cls, spec: EngineSpec, recipe: Recipe) -> Self:
+        """Return the order that a spec is; raises `EngineError` for what cannot be had."""
+        if not spec.model and recipe.needs_model:
+            raise EngineError(
+                f"backend {spec.backend!r} needs a model: set llmspeed_model, --llmspeed-model or model= in "
+                "the llm_backend mark to a hub id, a folder or a .gguf file, as the engine takes it"
+            )
+        source = ModelSource.find(spec.model) if spec.model else None
+        return cls(spec, recipe, ServerOptions.of(spec.options), source)
+
+    @property
+    def prefix_cache(self) -> str:
+        """Whether the server keeps prefixes of prompts: as asked, else its recipe's default."""
+        known = self.recipe.prefix_cache
+        asked = self.options.prefix_cache or next(iter(known))
+        if asked not in known:
+            raise EngineError(f"prefix_cache={asked!r}: {did_you_mean(str(asked), known)}")
+        return asked
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs it takes, where it takes any."""
+        count = self.spec.options.get("tensor_parallel")
+        return count if isinstance(count, int) else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One server to be started. `end` ends its container, `body` goes into each request."""
 
     name: str
     command: tuple[str, ...]
@@ -97,26 +130,26 @@ class Launch:
     end: tuple[str, ...]
     body: Mapping[str, Any]
     place: Place
+    health: str
     install: str
-    fixed_port: bool = False
 
 
-def launch(recipe: Recipe, spec: EngineSpec, source: ModelSource | None, place: Place) -> Launch:
-    """Return how a server of `spec` is started at `place`; raises `EngineError` for what it cannot have."""
-    options = ServerOptions.of(spec.options)
-    known = _placeholders(source, options, place)
-    way = sum((way.filled(known | value) for way, value in _ways(recipe, spec, options)), Way())
+def launch(order: Order, place: Place) -> Launch:
+    """Return how a server is started at `place`; raises `EngineError` for what it cannot have."""
+    recipe, options = order.recipe, order.options
+    known = _placeholders(order.source, options, place)
+    way = sum((way.filled(known | value) for way, value in _ways(order)), Way())
     config = json.dumps(_nested(way.config), indent=1)
     return Launch(
-        name=spec.backend,
+        name=order.spec.backend,
         command=(*_program(recipe, options, known), *way.arguments, *options.extra_args),
         env={**way.env, **options.env},
         files={recipe.config_file: config} if recipe.config_file else {},
         end=tuple(filled(word, known) for word in recipe.container),
         body=way.body,
         place=place,
+        health=recipe.health,
         install=recipe.install,
-        fixed_port=options.port is not None,
     )
 
 
@@ -140,27 +173,20 @@ def _program(recipe: Recipe, options: ServerOptions, known: Mapping[str, Any]) -
     return program
 
 
-def _ways(recipe: Recipe, spec: EngineSpec, options: ServerOptions) -> Iterator[tuple[Way, dict[str, Any]]]:
-    """All that is in force for a spec, each with what its value stands for."""
+def _ways(order: Order) -> Iterator[tuple[Way, dict[str, Any]]]:
+    """All that is in force for an order, each with what its value stands for."""
+    recipe, spec = order.recipe, order.spec
     yield recipe.base, {}
     yield recipe.key, {}
     if spec.precision != AUTO:
         yield recipe.precisions[spec.precision], {}
-    yield recipe.prefix_cache[prefix_cache(recipe, options)], {}
+    yield recipe.prefix_cache[order.prefix_cache], {}
     for name in sorted(spec.options.keys() - COMMON_OPTIONS):
         value = spec.options[name]
         if name not in recipe.options:
             raise EngineError(f"{recipe.engine} has no means for {name}={value!r}: leave it out")
         if value is not None and value is not False:
             yield recipe.options[name], {VALUE: value}
-
-
-def prefix_cache(recipe: Recipe, options: ServerOptions) -> str:
-    """Whether the server keeps prefixes of prompts: as asked, else its recipe's default."""
-    asked = options.prefix_cache or next(iter(recipe.prefix_cache))
-    if asked not in recipe.prefix_cache:
-        raise EngineError(f"prefix_cache={asked!r}: {did_you_mean(str(asked), recipe.prefix_cache)}")
-    return asked
 
 
 def _nested(entries: Mapping[str, Any]) -> dict[str, Any]:

@@ -253,12 +253,14 @@ LLAMA_CPP_PYTHON = Recipe(
     engine="llama-cpp-python",
     program=(PYTHON, "-c", PYTHON_SERVER),
     install="pip install 'llama-cpp-python[server]' or install llama-server; or name one with executable=",
-    # a second request would end the first, and repetitions are penalised, unless told otherwise
+    # a second request would end the first, repetitions are penalised, and HOST and PORT of the
+    # environment win over its arguments, unless told otherwise
     base=Way(
         arguments=(
             *("--model", "{model}", "--model_alias", "{name}"),
             *("--host", "{host}", "--port", "{port}", "--interrupt_requests", "false"),
         ),
+        env={"HOST": "{host}", "PORT": "{port}"},
         body={"repeat_penalty": 1.0},
     ),
     options={

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 
 from pytest_llmspeed.core.exchange import Exchange
 from pytest_llmspeed.edges.engines.tokens import text_of, with_counts
 from pytest_llmspeed.edges.wire.http import BaseURL, HTTPClient, TransportError
+
+COUNT_TIMEOUT_S = 10.0
 
 
 class ServerTokenCounter:
@@ -26,13 +29,15 @@ class ServerTokenCounter:
                 self._added = await self._count("")  # a token that begins every text, with some models
             whole = await self._count("".join(map(text_of, exchange.events))) - self._added
             first = await self._count(text_of(exchange.events[0])) - self._added
-        except (TransportError, ValueError, KeyError, TypeError):
+        except (TransportError, TimeoutError, ValueError, KeyError, TypeError):
             return exchange
         return with_counts(exchange, whole, first)
 
     async def _count(self, text: str) -> int:
-        response = await self._client.post(self._path, self._headers, json.dumps({"input": text}).encode())
-        return int(json.loads(await response.body())["count"])
+        body = json.dumps({"input": text}).encode()
+        async with asyncio.timeout(COUNT_TIMEOUT_S):
+            response = await self._client.post(self._path, self._headers, body)
+            return int(json.loads(await response.body())["count"])
 
     def close(self) -> None:
         """Close the idle connections."""

@@ -27,7 +27,7 @@ GRACE_S = 5.0
 """How long a server that was asked to end may take before it is killed."""
 GUARD_S = 60.0
 """How long the guard may take to start, and to end the server beyond that grace."""
-LOOK_S = 0.05
+LOOK_S, LONGEST_LOOK_S = 0.05, 1.0
 SHOWN_LINES, SHOWN_CHARACTERS = 15, 300
 READ_BYTES = 2**18
 
@@ -80,6 +80,8 @@ class ServerProcess:
             start_new_session=True,
             env=env,
         )
+        assert self._guard.stdout is not None
+        os.set_blocking(self._guard.stdout.fileno(), False)
         try:
             self._pid = self._started()
         except BaseException:
@@ -101,7 +103,8 @@ class ServerProcess:
         """Take in what the guard says."""
         stdout = self._guard.stdout
         if stdout is not None and not stdout.closed and select.select([stdout], [], [], wait_s)[0]:
-            self._heard += os.read(stdout.fileno(), 4096)
+            with suppress(BlockingIOError):  # another thread was quicker
+                self._heard += os.read(stdout.fileno(), 4096)
 
     @property
     def root_process(self) -> int | None:
@@ -121,11 +124,18 @@ class ServerProcess:
         return int(found[1]) if found else None
 
     @property
-    def log(self) -> str:
-        """The end of what the server wrote, without colours and without its key."""
+    def log_bytes(self) -> int:
+        """How much the server has written."""
+        try:
+            return self._log.stat().st_size
+        except OSError:
+            return 0
+
+    def log(self, since: int = 0) -> str:
+        """What the server wrote after its first `since` bytes, the end of it, without its key and colours."""
         try:
             with self._log.open("rb") as file:
-                file.seek(max(0, self._log.stat().st_size - READ_BYTES))
+                file.seek(max(since, self.log_bytes - READ_BYTES))
                 text = file.read().decode("utf-8", "replace")
         except OSError:
             return ""
@@ -133,14 +143,15 @@ class ServerProcess:
 
     def wait_until_up(self, is_up: Callable[[], bool], timeout_s: float) -> None:
         """Return once the server answers; raises `StartError` if it ends first, or takes too long."""
-        deadline = time.monotonic() + timeout_s
+        deadline, wait_s = time.monotonic() + timeout_s, LOOK_S
         while not is_up():
             if not self.alive:
                 raise StartError(*self.explained(f"ended during its start, {self.ending}"))
             if time.monotonic() > deadline:
                 late = f"did not answer within {timeout_s:g} s: give it longer with start_timeout_s="
                 raise StartError(*self.explained(late))
-            time.sleep(LOOK_S)
+            time.sleep(wait_s)
+            wait_s = min(wait_s * 1.2, LONGEST_LOOK_S)
 
     @property
     def ending(self) -> str:
@@ -152,12 +163,16 @@ class ServerProcess:
 
     def explained(self, what: str) -> tuple[str, Symptom | None]:
         """Return what happened to the server, with the fix where its log shows one, and the end of that."""
-        log = self.log
+        log = self.log()
         shown = symptom(log, self.exit_code)
         fix = f": {shown.sentence}".replace("{install}", self._launch.install) if shown else ""
-        lines = [line[:SHOWN_CHARACTERS] for line in log.splitlines() if line.strip()][-SHOWN_LINES:]
+        lines = [line[:SHOWN_CHARACTERS] for line in log.splitlines() if self._tells(line)][-SHOWN_LINES:]
         end = ["the end of its log:", *(f"  {line}" for line in lines)] if lines else ["its log is empty"]
         return "\n".join([f"{self._launch.name} {what}{fix}", *end]), shown
+
+    def _tells(self, line: str) -> bool:
+        """False for an empty line of the log, and for the trace of our asking whether it is up."""
+        return bool(line.strip()) and f"GET {self._launch.health}" not in line
 
     def stop(self) -> None:
         """End the server with all its processes, and remove its files; stopping twice is fine.
