@@ -37,6 +37,12 @@ class Stage:
         path.chmod(0o755)
         return str(path)
 
+    def gguf(self) -> str:
+        """A file that passes for a model where none is loaded."""
+        path = self.project.path / "m.gguf"
+        path.write_bytes(b"GGUF")
+        return str(path)
+
     def write(self, backend: str, body: str, **options: Any) -> None:
         """Write one test on a backend."""
         options = {"model": "org/model", **options}

@@ -11,8 +11,10 @@ import argparse
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -238,6 +240,19 @@ def fail_if_told(fault: str, port: int) -> None:
         worker = [sys.executable, "-c", "import time; time.sleep(600)"]
         pids = [subprocess.Popen(worker, start_new_session=away).pid for away in (False, True)]
         note({"workers": pids})
+    leave_files()
+
+
+def leave_files() -> None:
+    """Leave behind what engines leave among the temporary files: sockets, nested folders, links."""
+    nested = Path(tempfile.mkdtemp())
+    (nested / "cache").mkdir()
+    (nested / "cache" / "kernel.so").touch()
+    (nested / "link").symlink_to(nested / "cache")
+    here = Path.cwd()
+    os.chdir(nested)  # the whole path of a socket is limited to some hundred characters
+    socket.socket(socket.AF_UNIX).bind("socket")
+    os.chdir(here)
 
 
 def main() -> None:

@@ -12,7 +12,8 @@ from pytest_llmspeed.core.errors import EngineError
 from pytest_llmspeed.edges.engines import recipes
 from pytest_llmspeed.edges.engines._server import LlamaCppServer
 from pytest_llmspeed.edges.engines.base import EngineSpec
-from pytest_llmspeed.edges.engines.launch import Launch, Order, Place, launch
+from pytest_llmspeed.edges.engines.launch import Launch, Order, Place, ServerOptions, launch
+from pytest_llmspeed.edges.engines.model_files import ModelSource
 from pytest_llmspeed.edges.engines.own_server import own_server
 from pytest_llmspeed.edges.engines.recipes import Recipe
 
@@ -23,7 +24,14 @@ PLACE = Place(port=8123, key="secret", folder="/tmp/f", container="box")
 
 
 def launched(recipe: Recipe, precision: str | None = None, **options: Any) -> Launch:
-    return launch(Order.of(EngineSpec.of("some-server", "org/model", precision, options), recipe), PLACE)
+    order = Order.of(EngineSpec.of("some-server", "org/model", precision, options), recipe)
+    return launch(order, PLACE)
+
+
+def launched_gguf(recipe: Recipe, **options: Any) -> Launch:
+    source = ModelSource("m.gguf", "/models", {"gguf_file": "m.gguf"}, "f1")
+    spec = EngineSpec.of("some-server", "/models/m.gguf", None, options)
+    return launch(Order(spec, recipe, ServerOptions.of(options), source), PLACE)
 
 
 def words(launch: Launch) -> str:
@@ -87,22 +95,24 @@ def test_tensorrt_llm() -> None:
 
 def test_llama_server() -> None:
     """llama-server is told with each request to forget the last prompt."""
-    made = launched(recipes.LLAMA_SERVER, context_length=2048, max_concurrency=2, threads=4, gpu_layers=99)
+    made = launched_gguf(
+        recipes.LLAMA_SERVER, context_length=2048, max_concurrency=2, threads=4, gpu_layers=99
+    )
     assert words(made) == (
-        "llama-server --model org/model --alias org/model --host 127.0.0.1 --port 8123 --metrics "
+        "llama-server --model /models/m.gguf --alias m.gguf --host 127.0.0.1 --port 8123 --metrics "
         "--ctx-size 2048 --n-gpu-layers 99 --parallel 2 --threads 4"
     )
     assert made.env == {"LLAMA_API_KEY": "secret"}
     assert made.body == {"cache_prompt": False}
-    assert launched(recipes.LLAMA_SERVER, prefix_cache="warm").body == {"cache_prompt": True}
+    assert launched_gguf(recipes.LLAMA_SERVER, prefix_cache="warm").body == {"cache_prompt": True}
 
 
 def test_the_server_of_llama_cpp_python() -> None:
     """Its own ideas are turned off: a second request ends the first, repetitions are penalised."""
-    made = launched(recipes.LLAMA_CPP_PYTHON, context_length=2048, threads=4)
+    made = launched_gguf(recipes.LLAMA_CPP_PYTHON, context_length=2048, threads=4)
     assert words(made).endswith(
-        " --model org/model --model_alias org/model --host 127.0.0.1 --port 8123 --interrupt_requests false "
-        "--n_ctx 2048 --n_threads 4"
+        " --model /models/m.gguf --model_alias m.gguf --host 127.0.0.1 --port 8123 "
+        "--interrupt_requests false --n_ctx 2048 --n_threads 4"
     )
     assert made.body == {"repeat_penalty": 1.0}
     assert made.env == {"HOST": "127.0.0.1", "PORT": "8123", "API_KEY": "secret", recipes.COLD: "cold"}
@@ -189,8 +199,14 @@ MISTAKES = {
 def test_senseless_options_are_named(message: str) -> None:
     """Before anything is started."""
     with pytest.raises(EngineError) as raised:
-        launched(recipes.LLAMA_CPP_PYTHON, **MISTAKES[message])
+        launched_gguf(recipes.LLAMA_CPP_PYTHON, **MISTAKES[message])
     assert message in str(raised.value)
+
+
+def test_llama_cpp_takes_a_gguf_file() -> None:
+    """A hub id is refused before anything is started."""
+    with pytest.raises(EngineError, match=r"model 'org/model': llama\.cpp takes a \.gguf file"):
+        launched(recipes.LLAMA_SERVER)
 
 
 def test_a_server_needs_a_command_or_an_image() -> None:

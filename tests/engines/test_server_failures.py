@@ -189,7 +189,7 @@ def test_a_server_whose_guard_was_killed_is_ended_all_the_same(stage: Stage) -> 
     assert not engine.alive
     engine._process.stop()
     assert not Path(f"/proc/{pid}").exists()
-    assert list((stage.project.path / "tmp").glob("pytest-llmspeed-server-*")) == []
+    assert list((stage.project.path / "tmp").glob("llmspeed-*")) == []
 
 
 def test_a_dead_server_makes_room_for_a_new_one(stage: Stage) -> None:
@@ -218,6 +218,10 @@ REAL_LOGS = {
     "OSError: We couldn't connect to 'https://huggingface.co' to load the files": "offline",
     "api_server.py: error: unrecognized arguments: --max-model-length 7": "unknown argument",
     "No such option: --max_seq_length": "unknown argument",
+    "Value error, User-specified max_model_len (99999) is greater than the derived max_model_len": "context "
+    "too long",
+    "Value error, Unrecognized model in /m. Should have a `model_type` key in its config.json.": "model not "
+    "found",
     "INFO: Application startup complete.": None,
 }
 

@@ -49,7 +49,7 @@ def nothing_is_left(stage: Stage) -> bool:
     """True once every process that was noted, every port, and every folder is gone."""
     noted = [*stage.noted("pid"), *(pid for pids in stage.noted("workers") for pid in pids)]
     gone = not any(Path(f"/proc/{pid}").exists() for pid in noted)
-    folders = list((stage.project.path / "tmp").glob("pytest-llmspeed-server-*"))
+    folders = list((stage.project.path / "tmp").glob("llmspeed-*"))
     return gone and not folders and all(is_free(port) for port in stage.noted("port"))
 
 

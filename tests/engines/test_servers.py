@@ -35,13 +35,15 @@ ENGINES = {
 def test_an_engine_s_server_is_started_measured_and_recorded(stage: Stage, backend: str) -> None:
     """It takes the recipe's arguments, asks for its key, and forces the length of an answer."""
     engine, options = ENGINES[backend]
-    stage.run(backend, FORCED, executable=stage.program(engine), **options).assert_outcomes(passed=1)
+    model = stage.gguf() if backend == "llama-cpp-server" else "org/model"
+    program = stage.program(engine)
+    stage.run(backend, FORCED, executable=program, model=model, **options).assert_outcomes(passed=1)
     test = stage.project.test()
     requests = test["measurement"]["requests"]
     assert {(request["output_tokens"], request["finish_reason"]) for request in requests} == {(8, "length")}
     assert {request["cached_tokens"] for request in requests} <= {0, 12}
     assert test["backend"]["name"] == backend
-    assert test["backend"]["model"] == "org/model"
+    assert test["backend"]["model"] == Path(model).name if model.endswith(".gguf") else model
     assert test["backend"]["prefix_cache"] == "cold"
     assert test["backend"]["precision"] == options.get("precision")
     assert test["backend"]["precision_source"] == ("asked" if "precision" in options else None)
@@ -80,7 +82,8 @@ def test_llama_server_forgets_the_prompt_with_each_request(stage: Stage) -> None
         "                    llm_client.generate('hi', warmup=False)\n"
         "                    llm_client.generate('hi', warmup=False, extra_body={'cache_prompt': True})"
     )
-    stage.run("llama-cpp-server", body, executable=stage.program("llama-server")).assert_outcomes(passed=1)
+    options = {"model": stage.gguf(), "executable": stage.program("llama-server")}
+    stage.run("llama-cpp-server", body, **options).assert_outcomes(passed=1)
     assert [body["cache_prompt"] for body in stage.noted("body")] == [False, True]
 
 
@@ -113,7 +116,7 @@ def test_one_server_serves_all_tests_of_its_spec_and_is_gone_after_them(stage: S
     stage.run("server", body, command=OWN).assert_outcomes(passed=2)
     (pid,) = stage.noted("pid")
     assert not Path(f"/proc/{pid}").exists()
-    assert list((stage.project.path / "tmp").glob("pytest-llmspeed-server-*")) == []
+    assert list((stage.project.path / "tmp").glob("llmspeed-*")) == []
 
 
 def test_a_test_can_reach_the_server_itself(stage: Stage) -> None:

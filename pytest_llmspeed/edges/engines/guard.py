@@ -194,9 +194,13 @@ def run_to_its_end(command: list[str]) -> None:
 
 
 def remove(folder: str) -> None:
-    """Remove the folder: it holds plain files."""
-    for name in os.listdir(folder):
-        os.unlink(os.path.join(folder, name))
+    """Remove the folder with all that the server left in it."""
+    for path, folders, files in os.walk(folder, topdown=False):
+        for name in files:
+            os.unlink(os.path.join(path, name))
+        for name in folders:
+            inner = os.path.join(path, name)
+            os.unlink(inner) if os.path.islink(inner) else os.rmdir(inner)
     os.rmdir(folder)
 
 

@@ -101,6 +101,8 @@ class Order:
                 "the llm_backend mark to a hub id, a folder or a .gguf file, as the engine takes it"
             )
         source = ModelSource.find(spec.model) if spec.model else None
+        if source and recipe.needs_gguf and not source.path.endswith(".gguf"):
+            raise EngineError(f"model {spec.model!r}: {recipe.engine} takes a .gguf file; download one first")
         return cls(spec, recipe, ServerOptions.of(spec.options), source)
 
     @property

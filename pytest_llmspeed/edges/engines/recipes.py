@@ -84,6 +84,7 @@ class Recipe:
     config_file: str | None = None
     container: tuple[str, ...] = ()
     needs_model: bool = True
+    needs_gguf: bool = False
 
 
 def _argument(name: str) -> Way:
@@ -229,6 +230,7 @@ LLAMA_SERVER = Recipe(
     health="/health",
     metrics="/metrics",
     versions=(("/props", "build_info"),),
+    needs_gguf=True,
 )
 
 COLD = "LLMSPEED_PREFIX_CACHE"
@@ -273,4 +275,5 @@ LLAMA_CPP_PYTHON = Recipe(
     key=Way(env={"API_KEY": "{key}"}),
     versions=(("/openapi.json", "info", "version"),),
     count="/extras/tokenize/count",
+    needs_gguf=True,
 )

@@ -45,9 +45,9 @@ def new_place(port: int | None) -> Place:
 
     Raises `EngineError` if the given port is taken.
     """
-    unique = uuid.uuid4().hex[:12]
-    folder = Path(tempfile.gettempdir()) / f"pytest-llmspeed-server-{unique}"
-    return Place(_free_port(port), token_urlsafe(24), str(folder), f"pytest-llmspeed-{unique}")
+    unique = f"llmspeed-{uuid.uuid4().hex[:8]}"  # short: engines put sockets into the folder
+    folder = Path(tempfile.gettempdir()) / unique
+    return Place(_free_port(port), token_urlsafe(24), str(folder), unique)
 
 
 def _free_port(port: int | None) -> int:
@@ -62,11 +62,11 @@ def _free_port(port: int | None) -> int:
 
 
 class ServerProcess:
-    """A running server under its guard."""
+    """A running server under its guard. Its temporary files are in the folder that goes with it."""
 
     def __init__(self, launch: Launch) -> None:
         """Start it; raises `EngineError` if its program cannot be run."""
-        env = {"PYTHONUNBUFFERED": "1", **os.environ, **launch.env}
+        env = {"PYTHONUNBUFFERED": "1", **os.environ, "TMPDIR": launch.place.folder, **launch.env}
         _check_program(launch, env.get("PATH"))
         self._launch = launch
         self._log = Path(launch.place.folder, guard.LOG)
@@ -171,8 +171,8 @@ class ServerProcess:
         return "\n".join([f"{self._launch.name} {what}{fix}", *end]), shown
 
     def _tells(self, line: str) -> bool:
-        """False for an empty line of the log, and for the trace of our asking whether it is up."""
-        return bool(line.strip()) and f"GET {self._launch.health}" not in line
+        """False for a line of the log without a word, and for the trace of our asking whether it is up."""
+        return bool(line.strip(" ^~")) and f"GET {self._launch.health}" not in line
 
     def stop(self) -> None:
         """End the server with all its processes, and remove its files; stopping twice is fine.

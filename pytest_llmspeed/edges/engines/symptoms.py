@@ -61,8 +61,14 @@ SYMPTOMS = (
         "model not found",
         r"(?i:RepositoryNotFoundError|404 client error|not a valid (?:model identifier|repository id)"
         r"|is not a local folder|model path does not exist|failed to load model|failed to open \S+\.gguf"
-        r"|no such file or directory: '\S+/config\.json'|does not appear to have (?:a file|files) named)",
+        r"|unrecognized model in|no such file or directory: '\S+/config\.json'"
+        r"|does not appear to have (?:a file|files) named)",
         "the model was not found, or is none that this engine can load: check model=",
+    ),
+    Symptom(
+        "context too long",
+        r"User-specified \w+ \(\d+\) is greater than the derived",
+        "the model has no room for so long a context: lower context_length=",
     ),
     Symptom(
         "not installed",
