@@ -191,6 +191,9 @@ MISTAKES = {
     "start_timeout_s=-1: it is a positive number of seconds": {"start_timeout_s": -1},
     "env=['A']: it maps names of environment variables to values": {"env": ["A"]},
     "extra_args=7: it is a list of words": {"extra_args": 7},
+    "extra_args='a \"b': it is a list of words, or a text that a shell would split (No closing": {
+        "extra_args": 'a "b'
+    },
     "llama-cpp-python has no means for max_concurrency=4: leave it out": {"max_concurrency": 4},
 }
 

@@ -45,11 +45,14 @@ COMMON_OPTIONS = frozenset(ServerOptions.__dataclass_fields__)
 
 def words(value: Any, option: str) -> tuple[str, ...]:
     """A command or list of arguments as words, a text split as a shell would; raises `EngineError`."""
-    if isinstance(value, str):
-        return tuple(shlex.split(value))
     if isinstance(value, list | tuple):
         return tuple(str(word) for word in value)
-    raise EngineError(f"{option}={value!r}: it is a list of words, or a text that a shell would split")
+    try:
+        return tuple(shlex.split(value))
+    except (AttributeError, ValueError) as error:
+        raise EngineError(
+            f"{option}={value!r}: it is a list of words, or a text that a shell would split ({error})"
+        ) from error
 
 
 def _environment(value: Any, option: str) -> dict[str, str]:
@@ -58,7 +61,8 @@ def _environment(value: Any, option: str) -> dict[str, str]:
     return {str(name): str(content) for name, content in value.items()}
 
 
-def _port(value: Any, option: str) -> int:
+def port_number(value: Any, option: str) -> int:
+    """A port; raises `EngineError`."""
     if not isinstance(value, int) or not 0 < value < 2**16:
         raise EngineError(f"{option}={value!r}: a port is a number from 1 to 65535")
     return value
@@ -70,7 +74,7 @@ def _seconds(value: Any, option: str) -> float:
     return float(value)
 
 
-READERS = {"extra_args": words, "env": _environment, "port": _port, "start_timeout_s": _seconds}
+READERS = {"extra_args": words, "env": _environment, "port": port_number, "start_timeout_s": _seconds}
 
 
 @dataclass(frozen=True, slots=True)

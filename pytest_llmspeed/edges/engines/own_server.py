@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytest_llmspeed.core.errors import EngineError
-from pytest_llmspeed.edges.engines.launch import words
+from pytest_llmspeed.edges.engines.launch import port_number, words
 from pytest_llmspeed.edges.engines.recipes import Recipe, Way, filled
 
 OPTIONS = ("command", "image", "runtime", "container_args", "container_port", "health_path", "metrics_path")
@@ -44,7 +44,7 @@ def _in_container(
     runtime: str, image: str, command: tuple[str, ...], options: Mapping[str, Any]
 ) -> tuple[str, ...]:
     """The command that runs a container in the foreground, under a name by which it can be ended."""
-    inside = int(options.get("container_port", CONTAINER_PORT))
+    inside = port_number(options.get("container_port", CONTAINER_PORT), "container_port")
     return (
         *(runtime, "run", "--rm", "--name", "{container}", "--publish", f"{{host}}:{{port}}:{inside}"),
         *(word for name in options.get("env") or () for word in ("--env", str(name))),
