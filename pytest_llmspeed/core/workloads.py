@@ -96,8 +96,9 @@ class Workload:
     ) -> Workload:
         """Random words: prompts of `input_tokens`, answers of `output_tokens`; a pair is a range.
 
-        The chat template comes on top of the prompt. Every prompt begins with one of `prefixes` texts of `shared_prefix_tokens`,
-        which count among the input tokens of the first turn; no prompt is like another beyond it.
+        The chat template comes on top of the prompt. Every prompt begins with one of `prefixes` texts of
+        `shared_prefix_tokens`, which count among the input tokens of the first turn; no prompt is like
+        another beyond it.
         """
         found = Synthetic(
             Lengths.parse(input_tokens),
