@@ -189,6 +189,8 @@ def _with_consequences(
     age = case.window.age(case.now.started)
     if age is not None and age > OLD:
         hints.append(advice.aged(age.days))
+    if lagged := sum("client_lag" in sample.flags for sample in record.measurement.samples):
+        hints.append(advice.client_lag(lagged, len(record.measurement.samples)))
     hints += [_close_call(found, case.budgets) for found in record.budgets if found.kept and found.close_call]
     return replace(record, problems=problems, advice=tuple(hints), accepted=accepted)
 

@@ -111,6 +111,14 @@ def machine_busy(disturbed: int, total: int) -> str:
     return f"machine busy: other programs used the processor during {disturbed} of {total} requests"
 
 
+def client_lag(lagged: int, total: int) -> str:
+    """What to do where this process was late to take the engine's tokens."""
+    return (
+        f"client lag: in {lagged} of {total} requests several tokens were ready before this process took the "
+        "first: times between tokens are partly its own; leave it a core, and run less beside it"
+    )
+
+
 def busy(found: Comparison) -> str:
     """What to do about a busy machine."""
     return f"{found.reason}; run it again when the machine is quiet (this run is not stored)"

@@ -97,12 +97,36 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Speculation:
+    """What speculative decoding did in one request.
+
+    `steps` are the model's steps that checked a draft, `drafted` the tokens proposed to them,
+    `accepted` those of them that became output.
+    """
+
+    steps: int
+    drafted: int
+    accepted: int
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """The accepted share (0 to 1) of the drafted tokens, None where none were drafted."""
+        return self.accepted / self.drafted if self.drafted else None
+
+    @property
+    def tokens_per_step(self) -> float | None:
+        """Output tokens of a step that checked a draft: the accepted ones and the model's own."""
+        return 1 + self.accepted / self.steps if self.steps else None
+
+
+@dataclass(frozen=True, slots=True)
 class Exchange:
     """A finished request: its events in order of arrival, or the error that ended it.
 
     `started_s` is t0: the monotonic clock just before the request was handed to the transport or
     engine. `streamed` is False for an answer that came as one JSON body. `new_connection` is True
     where the request had to open its connection. `notes` are flags that only the edge can know.
+    `speculation` is None where the engine does not speculate or does not tell.
     """
 
     request: Request
@@ -115,6 +139,7 @@ class Exchange:
     streamed: bool = True
     new_connection: bool = False
     notes: frozenset[str] = frozenset()
+    speculation: Speculation | None = None
 
     def failed(self, error: str) -> Exchange:
         """The same exchange, ended by `error`."""

@@ -16,7 +16,8 @@ from pytest_llmspeed.core.metrics import METRICS, Sample
 
 LEAST_QUIET = 5
 """So many undisturbed requests are enough to leave the disturbed ones out."""
-SUMMARY_METRICS = tuple(m.key for m in METRICS.values() if m.name != "error_rate")
+SPECULATION = ("acceptance_rate", "tokens_per_step")
+SUMMARY_METRICS = (*(m.key for m in METRICS.values() if m.name != "error_rate"), *SPECULATION)
 
 
 def needed_samples(q: float) -> int:

@@ -73,7 +73,8 @@ class Sample:
     `stratum` names the samples that may be compared: one label, one prompt (or call of a repeated
     body). `itl_ms` holds the gaps between output events. `started_ms` counts from the test's
     first request. `foreign_cpu` is the share (0 to 1) of the machine's cores that others used
-    meanwhile, None where that is unknown or does not matter.
+    meanwhile, None where that is unknown or does not matter. `acceptance_rate` (0 to 1) and
+    `tokens_per_step` are those of speculative decoding, None without it.
     """
 
     label: str | None
@@ -96,6 +97,8 @@ class Sample:
     flags: frozenset[str]
     started_ms: float
     foreign_cpu: float | None = None
+    acceptance_rate: float | None = None
+    tokens_per_step: float | None = None
 
     @property
     def quiet(self) -> bool:
@@ -137,6 +140,7 @@ def sample_of(
     timing = _timing(exchange) if exchange.events and not error else _Timing()
     usage = exchange.usage
     tokens, _ = _visible_tokens(exchange)
+    speculation = exchange.speculation
     return Sample(
         label=label,
         stratum=stratum,
@@ -157,6 +161,8 @@ def sample_of(
         error=error,
         flags=_flags(exchange, failed=error is not None, foreign_cpu=foreign_cpu),
         foreign_cpu=foreign_cpu,
+        acceptance_rate=speculation.acceptance_rate if speculation else None,
+        tokens_per_step=speculation.tokens_per_step if speculation else None,
         started_ms=_ms(exchange.started_s - (origin_s if origin_s is not None else exchange.started_s)),
     )
 

@@ -25,19 +25,15 @@ class LoopThread:
         Where the wait is interrupted (Ctrl-C, a time limit of the test), the work is cancelled and
         has ended before the interruption goes on.
         """
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        ended = threading.Event()
+        future = asyncio.run_coroutine_threadsafe(_telling(work, ended), self._loop)
         try:
             return future.result()
         except BaseException:
             if not future.done():
                 future.cancel()
-                self._drain()
+                ended.wait(timeout=5)
             raise
-
-    def _drain(self) -> None:
-        """Wait, briefly, until cancelled work has let go of what it held."""
-        with suppress(TimeoutError):
-            asyncio.run_coroutine_threadsafe(_others_done(), self._loop).result(timeout=5)
 
     def close(self) -> None:
         """Cancel what still runs and end the thread. Closing twice is fine."""
@@ -51,14 +47,18 @@ class LoopThread:
         self._loop.close()
 
 
-async def _others_done() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    if others:
-        await asyncio.wait(others, timeout=4)
+async def _telling(work: Coroutine[Any, Any, T], ended: threading.Event) -> T:
+    """Do `work`; tell when it has let go of all it held, however it ended."""
+    try:
+        return await work
+    finally:
+        ended.set()
 
 
 async def _cancel_others() -> None:
-    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
         task.cancel()
-    await _others_done()
+    if others:
+        await asyncio.wait(others, timeout=4)
     await asyncio.sleep(0)  # connections that were just closed let go of their sockets

@@ -259,6 +259,15 @@ def test_a_test_without_budgets_that_measured_nothing_passes(record, case):
     assert not may_be_stored(judged)
 
 
+def test_a_client_that_lagged_is_told(record, sample, case):
+    """Times between tokens that are partly our own pass, with a word."""
+    samples = tuple(sample(flags=frozenset({"client_lag"} if lags else ())) for lags in (1, 1, 0, 0, 0, 0))
+    now = record(*samples)
+    judged = judge(now, case(now), DEFAULT)
+    assert judged.problems == ()
+    assert judged.advice[-1].startswith("client lag: in 2 of 6 requests")
+
+
 def test_failed_requests_of_measure_make_a_run_invalid(record, samples, sample, usual, case):
     """Nine good ones do not make up for it: the speed says nothing, and nothing is compared."""
     now = record(*samples()[:9], sample(error="HTTP 500: oops"))

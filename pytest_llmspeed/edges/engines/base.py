@@ -13,7 +13,7 @@ from pytest_llmspeed.core.record import Backend
 
 AUTO = "auto"
 ANY_OPTION = frozenset({"*"})
-"""What an engine declares as `options` that takes whatever its library takes."""
+"""What an engine declares as `options` that takes whatever its library takes (no library takes a `url`)."""
 
 
 @dataclass(frozen=True, slots=True)

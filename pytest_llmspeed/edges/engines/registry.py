@@ -12,6 +12,7 @@ from pytest_llmspeed.edges.engines.base import ANY_OPTION, AUTO, Engine, EngineS
 BUILT_IN = {
     "tiny": "pytest_llmspeed.edges.engines._tiny:TinyEngine",
     "transformers": "pytest_llmspeed.edges.engines._transformers:TransformersEngine",
+    "vllm": "pytest_llmspeed.edges.engines._vllm:VLLMEngine",
     "openai": "pytest_llmspeed.edges.engines._openai:OpenAIEngine",
     "vllm-server": "pytest_llmspeed.edges.engines._server:VLLMServer",
     "sglang-server": "pytest_llmspeed.edges.engines._server:SGLangServer",
@@ -79,7 +80,7 @@ class Registry:
         if backend not in self._targets:
             return False
         options = self.engine(backend).options
-        return options == ANY_OPTION or option in options
+        return option in options or (options == ANY_OPTION and option != "url")
 
     def taken_by_any(self, option: str) -> bool:
         """True if any known backend names the option."""

@@ -1,0 +1,204 @@
+"""Models run by vLLM's asynchronous engine: its scheduler and its processes, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import warnings
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager
+from itertools import count
+from typing import Any, ClassVar, Self
+
+from pytest_llmspeed.core.environment import Hardware
+from pytest_llmspeed.core.errors import EngineError
+from pytest_llmspeed.core.exchange import Event, Exchange, Request
+from pytest_llmspeed.core.record import Backend
+from pytest_llmspeed.edges import clock
+from pytest_llmspeed.edges.engines.base import ANY_OPTION, EngineSpec
+from pytest_llmspeed.edges.engines.child_output import ChildOutput
+from pytest_llmspeed.edges.engines.model_files import ModelSource
+from pytest_llmspeed.edges.engines.orphan_guard import OrphanGuard
+from pytest_llmspeed.edges.engines.vllm_answer import Answer, prompt_tokens, sampling
+from pytest_llmspeed.edges.engines.vllm_arguments import (
+    PRECISIONS,
+    argument_problem,
+    arguments,
+    precision_that_runs,
+    prefix_cache_that_runs,
+    reason,
+)
+
+INSTALL = "pip install 'pytest-llmspeed[vllm]'"
+END_S = 10.0
+"""How long the engine's processes may take to end after they were told to."""
+
+
+class VLLMEngine:
+    """A model in vLLM, as many requests at once as its scheduler takes (`max_concurrency`).
+
+    Options: `prefix_cache` ("cold", the default, or "warm"), and every argument of vLLM's engine by
+    its own name. `alive` is False once the engine's process has died, `root_process` is its number.
+    """
+
+    precisions: ClassVar[tuple[str, ...]] = PRECISIONS
+    options: ClassVar[frozenset[str]] = ANY_OPTION
+    device: ClassVar[str | None] = "local"
+
+    def __init__(self, output: ChildOutput, guard: OrphanGuard, engine: Any, backend: Backend) -> None:
+        config = engine.vllm_config
+        self._output, self._guard = output, guard
+        self._engine, self.backend = engine, backend
+        self._tokenizer = engine.get_tokenizer()
+        self._processes = engine.engine_core.resources.engine_manager.processes
+        self._request_ids = count()
+        self._one_token_a_yield = (
+            not config.speculative_config and config.scheduler_config.stream_interval == 1
+        )
+        self.max_concurrency: int = config.scheduler_config.max_num_seqs
+        self.hardware = Hardware(gpus=_gpus(config.parallel_config.world_size))
+
+    @classmethod
+    def start(cls, spec: EngineSpec) -> Self:
+        """Return the engine, its model loaded; raises `EngineError` with what its processes said."""
+        source = _source(spec)
+        with _quiet_libraries(), ChildOutput() as output:
+            library, guard = _library(), OrphanGuard()
+            try:
+                # vLLM's engine gets no name here: libraries keep the frames of their first import, and so it
+                engine = cls(output, guard, *_loaded(library, spec, source, output))
+            except BaseException:
+                guard.kill()
+                raise
+            guard.settled()
+            return engine
+
+    @property
+    def alive(self) -> bool:
+        """False once a process of the engine has died, or after `close`."""
+        return self._engine is not None and not self._engine.errored
+
+    @property
+    def root_process(self) -> int | None:
+        """The process whose descendants do the work, None where there are several."""
+        return self._processes[0].pid if len(self._processes) == 1 else None
+
+    async def exchange(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Exchange:
+        """Answer one request; one that is cancelled or runs out of time is aborted in the engine."""
+        answer = Answer(request, self._tokenizer, clock.now_s(), self._one_token_a_yield, on_event)
+        try:
+            async with asyncio.timeout(request.timeout_s):
+                async with aclosing(await self._outputs(request)) as outputs:
+                    async for output in outputs:
+                        answer.take(clock.now_s(), output)
+        except TimeoutError:
+            return answer.timed_out()
+        except Exception as error:  # noqa: BLE001  (whatever vLLM raises, it is this request that failed)
+            return answer.exchange().failed(reason(error) if self.alive else self._death())
+        return answer.exchange()
+
+    async def _outputs(self, request: Request) -> AsyncGenerator[Any, None]:
+        from vllm import TokensPrompt
+
+        params = sampling(request)
+        tokens = await asyncio.to_thread(prompt_tokens, self._tokenizer, request)
+        prompt = TokensPrompt(prompt_token_ids=tokens)
+        name = f"llmspeed-{next(self._request_ids)}"
+        outputs: AsyncGenerator[Any, None] = self._engine.generate(prompt, params, name)
+        return outputs
+
+    def _death(self) -> str:
+        return f"the vLLM engine died: {self._output.cause(self._processes) or 'it said no word'}"
+
+    async def close(self) -> None:
+        """End the engine with its processes, those by force that take too long."""
+        engine, self._engine, self._tokenizer = self._engine, None, None
+        if engine.output_handler is not None:
+            engine.output_handler.cancel()  # else it would log the end of the engine as its death
+        await asyncio.to_thread(engine.shutdown)
+        del engine
+        gc.collect()
+        for process in self._processes:
+            await asyncio.to_thread(process.join, END_S)
+        left = [process.pid for process in self._processes if process.is_alive()]
+        (self._guard.kill if left else self._guard.release)()
+        self._output.close()
+
+
+def _source(spec: EngineSpec) -> ModelSource:
+    """Where the model is; raises `EngineError` for one that vLLM cannot take."""
+    if not spec.model:
+        raise EngineError(
+            "backend 'vllm' needs a model: set llmspeed_model, --llmspeed-model or model= in the "
+            "llm_backend mark to a hub id or a folder"
+        )
+    source = ModelSource.find(spec.model)
+    if "gguf_file" in source.arguments:
+        raise EngineError(
+            f"model {source.name!r} is a GGUF file, which vLLM does not read: give a folder of "
+            "save_pretrained or a hub id, or take the backend 'llama-cpp' or 'transformers'"
+        )
+    return source
+
+
+def _library() -> tuple[type[Any], type[Any]]:
+    """The classes of vLLM's engine arguments and of its engine; raises `EngineError`."""
+    try:
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+    except ImportError as error:
+        raise EngineError(f"{error.name or 'a library'} is not installed: {INSTALL}") from error
+    return AsyncEngineArgs, AsyncLLM
+
+
+def _loaded(
+    library: tuple[type[Any], type[Any]], spec: EngineSpec, source: ModelSource, output: ChildOutput
+) -> tuple[Any, Backend]:
+    """A running engine, and what it runs; raises `EngineError` if that is not what was asked for."""
+    arguments_class, engine_class = library
+    if problem := argument_problem(spec, arguments_class):
+        raise EngineError(problem)
+    try:
+        asked = arguments_class(**arguments(spec, source.location))
+        config = asked.create_engine_config()
+        backend = _backend(config, spec, source)  # before a process is started and the model is loaded
+        logs = {name: getattr(asked, name) for name in ("disable_log_stats", "enable_log_requests")}
+        return engine_class.from_vllm_config(config, **logs), backend
+    except EngineError:
+        raise
+    except Exception as error:  # vLLM, torch and the hub raise what they like; it ends here, as one sentence
+        where = "" if source.is_local else ", which is no folder here"
+        what = f"vLLM did not start with model {spec.model!r}{where}"
+        raise EngineError(f"{what}: {output.cause() or reason(error)}") from error
+
+
+def _backend(config: Any, spec: EngineSpec, source: ModelSource) -> Backend:
+    import torch
+    import vllm
+
+    return Backend(
+        name=spec.backend,
+        model=source.name,
+        revision=source.fingerprint or getattr(config.model_config.hf_config, "_commit_hash", None),
+        precision=precision_that_runs(config, spec),
+        prefix_cache=prefix_cache_that_runs(config, spec),
+        options=spec.options,
+        versions={"vllm": vllm.__version__, "torch": torch.__version__},
+    )
+
+
+@contextmanager
+def _quiet_libraries() -> Iterator[None]:
+    """The deprecations of libraries are not the user's, whose settings may make them errors."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _gpus(number: int) -> str | None:
+    from vllm.platforms import current_platform as platform
+
+    if platform.is_cpu():
+        return None
+    product = f"{platform.get_device_name()} {platform.get_device_total_memory() // 2**30}GiB"
+    return product if number == 1 else f"{number}x {product}"
