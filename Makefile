@@ -1,18 +1,22 @@
 # Two commands do all the set-up on a machine that has Python (3.11 or newer) and make:
 #   make demo   the main job, on the embedded engine: a baseline, a green run, a red one
 #   make test   the tests
+# and `make test-engines` tests the engines that need an environment of their own (made once, in the cache).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint clean
+.PHONY: demo test test-engines lint clean
 
 demo: $(READY)
 	$(BIN)/python .ci/demo.py
 
 test: $(READY)
 	$(BIN)/python -m pytest
+
+test-engines: $(READY)
+	$(BIN)/python .ci/engines.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -14,6 +14,7 @@ from support import Project
 from pytest_llmspeed.edges.machine import JOB_VARIABLES
 
 pytest_plugins = ["pytester"]
+collect_ignore = ["engine_contract"]  # run by make test-engines, in environments that hold an engine
 
 
 @pytest.fixture

@@ -1,0 +1,117 @@
+"""The contract of every engine, each in the environment that its library needs.
+
+Makes the environments of engines.toml that are not there yet, outside the checkout and named by a
+hash of what they install; runs tests/engine_contract in each, and says which engines kept it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tomllib
+import venv
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+NOT_BUILT_YET = {"llama-cpp"}
+"""Backends that the registry may lack. None else may be missing, and none of these be there unnoticed."""
+
+Recipe = dict[str, Any]
+
+
+def recipes() -> dict[str, Recipe]:
+    """Return what each environment installs and tests."""
+    found: dict[str, Recipe] = tomllib.loads((ROOT / ".ci/engines.toml").read_text())
+    ours = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    for recipe in found.values():
+        if "install" in recipe:
+            recipe["install"].append(ours)
+    return found
+
+
+def folder(name: str, recipe: Recipe) -> Path:
+    """Return where an environment lies: another interpreter, machine or requirement, another folder."""
+    what = [sys.version, platform.machine(), recipe["install"], recipe["uninstall"]]
+    digest = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:12]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    return cache / "pytest-llmspeed" / "engines" / f"{name}-{digest}"
+
+
+def environment(name: str, recipe: Recipe) -> Path:
+    """Return the interpreter of an environment, which is made if it is not there, whole, already."""
+    if "install" not in recipe:
+        return Path(sys.executable)
+    place = folder(name, recipe)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with place.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another checkout may be making it
+        if not (place / ".ready").exists():
+            print(f"engines: making {place}", flush=True)
+            make(place, recipe)
+    return place / "bin" / "python"
+
+
+def make(place: Path, recipe: Recipe) -> None:
+    """Make an environment; what an interrupted attempt left is thrown away first."""
+    shutil.rmtree(place, ignore_errors=True)
+    venv.create(place, with_pip=True)
+    pip = [str(place / "bin" / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    for requirements in recipe["install"]:
+        subprocess.run([*pip, "install", *requirements], check=True)
+    if recipe["uninstall"]:
+        subprocess.run([*pip, "uninstall", "--yes", *recipe["uninstall"]], check=True)
+    (place / ".ready").touch()
+
+
+def built(backends: list[str]) -> list[str]:
+    """Return the backends that the registry has; ends where one is missing that should not be."""
+    sys.path.insert(0, str(ROOT))
+    from pytest_llmspeed.edges.engines.registry import BUILT_IN
+
+    missing = set(backends) - BUILT_IN.keys()
+    if missing - NOT_BUILT_YET:
+        raise SystemExit(f"engines: no backend is called {sorted(missing - NOT_BUILT_YET)}")
+    if there := NOT_BUILT_YET & BUILT_IN.keys():
+        raise SystemExit(f"engines: {sorted(there)} are built: take them off NOT_BUILT_YET")
+    return [backend for backend in backends if backend in BUILT_IN]
+
+
+def contract_is_kept(python: Path, backends: list[str]) -> bool:
+    """Run the contract suite with an interpreter; the plugin is this checkout's, no other is loaded."""
+    print(f"\nengines: {', '.join(backends)} with {python}", flush=True)
+    asked = [f"--engine={backend}" for backend in backends]
+    command = [str(python), "-m", "pytest", "-c", "tests/engine_contract/pytest.ini", *asked]
+    variables = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
+    run = subprocess.run([*command, "tests/engine_contract"], cwd=ROOT, env=variables, check=False)
+    return run.returncode == 0
+
+
+def main() -> None:
+    """Make the environments, run the suite in each, and say which engines kept the contract."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build-only", action="store_true", help="make the environments, run nothing")
+    parser.add_argument("names", nargs="*", help="environments of engines.toml (default: all)")
+    asked = parser.parse_args()
+    chosen = {name: recipe for name, recipe in recipes().items() if name in (asked.names or recipes())}
+    kept, broken = [], []
+    for name, recipe in chosen.items():
+        python, backends = environment(name, recipe), built(recipe["backends"])
+        if backends and not asked.build_only:
+            (kept if contract_is_kept(python, backends) else broken).extend(backends)
+    if asked.build_only:
+        return
+    print(f"\nengines: the contract is kept by {', '.join(kept) or 'none'}", flush=True)
+    if broken:
+        raise SystemExit(f"engines: it is broken, or cannot be run, in an environment of {', '.join(broken)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""What only vLLM has: its own metrics, a warm prefix cache, speculation, and processes that may die."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+from processes import children, running, until
+
+from pytest_llmspeed import EngineError, Exchange, Request
+from pytest_llmspeed.core.metrics import Sample, sample_of
+from pytest_llmspeed.edges.engines._vllm import VLLMEngine
+from pytest_llmspeed.edges.engines.base import EngineSpec
+from pytest_llmspeed.edges.engines.pool import Pool
+
+pytestmark = pytest.mark.engines("vllm")
+ROUNDS = 10
+TOLERANCE_MS, TOLERANCE = 10.0, 0.10
+"""Our medians lie within 10 ms or 10 % of the engine's own, whichever is more."""
+STORY = Request("Tell me a story.", output_tokens=24)
+REPEATED = "Repeat after me, again and again: one two three one two three one two three one two three"
+SPECULATIVE = {
+    "prefix_cache": "warm",
+    "block_size": 32,
+    "speculative_config": {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3},
+}
+STARTING = """
+import pytest
+
+@pytest.mark.llm_backend("vllm", model={model!r}, **{options!r})
+def test_it(llm_client, llm_backend):
+    print("UP", llm_backend.root_process, flush=True)
+    llm_client.generate("Tell me a long story.", output_tokens=900, timeout_s=600)
+"""
+
+
+@pytest.fixture
+def engine(pool: Pool, spec: EngineSpec) -> VLLMEngine:
+    found = pool.lease(spec)
+    assert isinstance(found, VLLMEngine)
+    return found
+
+
+@pytest.fixture
+def speculating(pool: Pool, spec: EngineSpec) -> VLLMEngine:
+    """An engine that drafts by n-grams, its prefix cache left on."""
+    options = {**spec.options, **SPECULATIVE}
+    found = pool.lease(EngineSpec.of(spec.backend, spec.model, spec.precision, options))
+    assert isinstance(found, VLLMEngine)
+    return found
+
+
+def samples(pool: Pool, engine: VLLMEngine, request: Request, count: int = 1) -> list[Sample]:
+    """So many requests, one after another."""
+    return [sample_of(pool.loop.run(engine.exchange(request))) for _ in range(count)]
+
+
+def test_what_runs_is_recorded(engine: VLLMEngine) -> None:
+    """The dtype of the engine's configuration, the versions, how many requests it takes at once."""
+    assert (engine.backend.precision, engine.backend.prefix_cache) == ("fp32", "cold")
+    assert engine.backend.versions.keys() == {"vllm", "torch"}
+    assert engine.backend.revision is not None
+    assert engine.max_concurrency > 1
+
+
+def test_ttft_and_tpot_agree_with_the_engines_own(pool: Pool, engine: VLLMEngine) -> None:
+    """Medians over ten requests; vLLM counts from its intake of the tokens, and inside its processes."""
+    seen: list[Any] = []
+    generate = engine._engine.generate
+
+    async def noted(*arguments: Any) -> Any:
+        async for output in generate(*arguments):
+            if output.finished:
+                seen.append(output.metrics)
+            yield output
+
+    engine._engine.generate = noted
+    ours = samples(pool, engine, STORY, ROUNDS)
+    del engine._engine.generate
+    theirs = [(m.last_token_ts - m.first_token_ts) / (m.num_generation_tokens - 1) * 1000 for m in seen]
+    assert_close([s.tpot_ms for s in ours], theirs)
+    assert_close([s.ttft_ms for s in ours], [m.first_token_latency * 1000 for m in seen])
+
+
+def assert_close(ours: list[float | None], theirs: list[float]) -> None:
+    """Our median is theirs, within the tolerance."""
+    assert len(ours) == len(theirs) == ROUNDS
+    expected = median(theirs)
+    assert median(each for each in ours if each is not None) == pytest.approx(
+        expected, abs=max(TOLERANCE_MS, expected * TOLERANCE)
+    )
+
+
+def test_requests_at_once_are_one_batch(pool: Pool, engine: VLLMEngine) -> None:
+    """Eight at a time take less than four times as long as one; each has its own answer."""
+
+    async def at_once() -> list[Exchange]:
+        return list(await asyncio.gather(*(engine.exchange(STORY) for _ in range(8))))
+
+    (alone,) = samples(pool, engine, STORY)
+    together = [sample_of(found) for found in pool.loop.run(at_once())]
+    assert {sample.output_tokens for sample in together} == {24}
+    assert max(sample.e2e_ms or 0 for sample in together) < 4 * (alone.e2e_ms or 0)
+
+
+def test_an_aborted_request_is_gone_from_the_engine(pool: Pool, engine: VLLMEngine) -> None:
+    """One that ran out of time."""
+    found = pool.loop.run(engine.exchange(replace(STORY, output_tokens=900, timeout_s=0.5)))
+    assert found.error
+    assert engine._engine.get_num_unfinished_requests() == 0
+
+
+def test_a_prompt_beyond_the_context_fails_with_its_reason(pool: Pool, engine: VLLMEngine) -> None:
+    """vLLM's own sentence."""
+    (sample,) = samples(pool, engine, Request("word " * 2000))
+    assert "maximum context length is 1024 tokens" in str(sample.error)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"max_model_length": 9}, "no engine argument 'max_model_length'; did you mean 'max_model_len'?"),
+        ({"max_model_len": 10**6}, "max_model_len (1000000) is greater than the derived max_model_len"),
+        ({"quantization": "awq"}, "Cannot find the config file for awq"),
+        ({"dtype": "bfloat16"}, "asked for in fp32, but vLLM runs it in bf16"),
+    ],
+)
+def test_what_cannot_start_says_why(spec: EngineSpec, options: dict[str, Any], said: str) -> None:
+    """Before any process is started."""
+    asked = EngineSpec.of("vllm", spec.model, "fp32", {**spec.options, **options})
+    with pytest.raises(EngineError) as raised:
+        VLLMEngine.start(asked)
+    assert said in str(raised.value)
+
+
+def test_too_little_memory_is_said_in_one_sentence(pool: Pool, spec: EngineSpec) -> None:
+    """What the engine's own process logged, and the machine is free again."""
+    asked = EngineSpec.of("vllm", spec.model, None, {**spec.options, "kv_cache_memory_bytes": 2**44})
+    with pytest.raises(EngineError, match=r"ValueError: Available memory .* is less than requested"):
+        pool.lease(asked)
+    assert not [command for command in children(os.getpid()).values() if "VLLM" in command]
+
+
+def test_a_warm_prefix_cache_gives_tokens(pool: Pool, speculating: VLLMEngine) -> None:
+    """Of a prompt that comes again, all blocks but the last."""
+    first, second = samples(pool, speculating, Request(" ".join(map(str, range(100))), max_tokens=2), 2)
+    assert speculating.backend.prefix_cache == "warm"
+    assert first.cached_tokens == 0
+    assert second.cached_tokens >= 32
+
+
+def test_speculation_is_told(pool: Pool, speculating: VLLMEngine) -> None:
+    """How much of the drafts was taken, and how many tokens a step gave; no lag of ours is seen in it."""
+    (sample,) = samples(pool, speculating, Request(REPEATED, output_tokens=64))
+    assert sample.output_tokens == 64
+    assert 0 < (sample.acceptance_rate or 0) <= 1
+    assert 1 < (sample.tokens_per_step or 0) <= 4
+    assert sample.output_events < 64
+    assert not sample.flags
+
+
+def test_a_dead_engine_fails_its_request_and_says_so(pool: Pool, speculating: VLLMEngine) -> None:
+    """Killed in the middle of an answer, as the system does for lack of memory."""
+
+    async def killed_midway() -> Exchange:
+        began = asyncio.Event()
+        work = asyncio.ensure_future(
+            speculating.exchange(replace(STORY, output_tokens=900), lambda _: began.set())
+        )
+        await began.wait()
+        os.kill(speculating.root_process or 0, signal.SIGKILL)
+        return await work
+
+    assert speculating.alive
+    found = pool.loop.run(killed_midway())
+    assert found.error == "the vLLM engine died: its process was killed (SIGKILL), for lack of memory perhaps"
+    assert not speculating.alive
+
+
+@pytest.mark.parametrize("moment", ["starting", "answering"])
+def test_a_killed_pytest_leaves_no_engine(spec: EngineSpec, tmp_path: Path, moment: str) -> None:
+    """Killed while the engine starts, or in the middle of an answer; its shared memory is gone too."""
+    (tmp_path / "test_it.py").write_text(STARTING.format(model=spec.model, options=spec.options))
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    before = set(os.listdir("/dev/shm"))
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        command = [sys.executable, "-m", "pytest", "-s", "-p", "pytest_llmspeed.plugin"]
+        pytest_run = subprocess.Popen(command, cwd=tmp_path, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        assert until(lambda: reached(moment, pytest_run.pid, log), 300), log.read_text()
+        started = list(children(pytest_run.pid))
+    finally:
+        pytest_run.kill()
+        pytest_run.wait()
+    assert until(lambda: not running(started))
+    assert until(lambda: set(os.listdir("/dev/shm")) <= before)
+
+
+def reached(moment: str, pid: int, log: Path) -> bool:
+    """Whether a run of pytest has come so far."""
+    if moment == "answering":
+        return "UP" in log.read_text()
+    return any("EngineCore" in command for command in children(pid).values())
