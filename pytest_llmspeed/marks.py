@@ -13,6 +13,7 @@ from pytest_llmspeed.app.run import Run
 from pytest_llmspeed.app.settings import BackendMark, spec_for
 from pytest_llmspeed.core.budgets import Budget, parse_budgets
 from pytest_llmspeed.core.errors import LLMSpeedError, SettingsError
+from pytest_llmspeed.core.record import Side
 from pytest_llmspeed.edges.engines.base import EngineSpec
 from pytest_llmspeed.plans import Choice, TestPlan
 from pytest_llmspeed.state import BACKEND, BUDGET, STATE, TestState, run_of
@@ -99,7 +100,7 @@ def _choices(definition: pytest.Item, own: Sequence[pytest.Mark], run: Run) -> l
             taken = [choice.id for choice in by_spec.values()]
             unique = spec.id if spec.id not in taken else f"{spec.id}-{len(taken) + 1}"
             same = any(_engine(spec) == _engine(other) for other in by_spec)
-            by_spec.setdefault(spec, Choice(mark, name, unique, same))
+            by_spec.setdefault(spec, Choice(mark, name, unique, len(by_spec), same))
     return list(by_spec.values())
 
 
@@ -182,15 +183,27 @@ def identity_of(item: pytest.Item) -> str:
 
     The backend among the parameters is left out. The node id will not do: xdist changes it.
     """
+    return _named(item, _parameter_id(item))
+
+
+def _named(item: pytest.Item, parameters: str) -> str:
     path = item.path.relative_to(item.config.rootpath) if _below_root(item) else item.path
     classes = [node.name for node in item.listchain() if isinstance(node, pytest.Class)]
     name = getattr(item, "originalname", None) or item.name
-    parameters = _parameter_id(item)
     return "::".join([path.as_posix(), *classes, name + (f"[{parameters}]" if parameters else "")])
 
 
 def _below_root(item: pytest.Item) -> bool:
     return item.path.is_relative_to(item.config.rootpath)
+
+
+def side_of(item: pytest.Item) -> Side | None:
+    """Return which of several engines' runs of one test an item is, None where there is one engine."""
+    callspec = getattr(item, "callspec", None)
+    if callspec is None or PARAMETER not in callspec.params:
+        return None
+    choice: Choice = callspec.params[PARAMETER]
+    return Side(_named(item, _without(choice, callspec.id)), choice.id, choice.place)
 
 
 def _parameter_id(item: pytest.Item) -> str:
@@ -201,7 +214,11 @@ def _parameter_id(item: pytest.Item) -> str:
     choice = callspec.params.get(PARAMETER)
     if choice is None or choice.same_engine:
         return whole
-    return whole.removesuffix(choice.id).removesuffix("-")
+    return _without(choice, whole)
+
+
+def _without(choice: Choice, parameters: str) -> str:
+    return parameters.removesuffix(choice.id).removesuffix("-")
 
 
 def overridden_in(item: pytest.Item) -> str | None:

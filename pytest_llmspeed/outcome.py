@@ -72,16 +72,18 @@ def _raw_record(item: pytest.Item, state: TestState) -> TestRecord:
     """What was measured, not judged yet."""
     from pytest_llmspeed.core.measurement import Measurement
     from pytest_llmspeed.core.record import TestRecord
-    from pytest_llmspeed.marks import identity_of
+    from pytest_llmspeed.marks import identity_of, side_of
 
-    engine, recorder = state.engine, state.recorder
+    run, engine, recorder = run_of(item.config), state.engine, state.recorder
+    measured = recorder.measurement if recorder else Measurement()
     return TestRecord(
         nodeid=item.nodeid,
         identity=identity_of(item),
-        environment=run_of(item.config).environment_of(engine) if engine else "unknown",
+        environment=run.environment_of(engine) if engine else "unknown",
         backend=engine.backend if engine else None,
+        side=side_of(item),
         workload=recorder.workload if recorder else (),
-        measurement=recorder.measurement if recorder else Measurement(),
+        measurement=replace(measured, peak_memory_mib=run.pool.peak_memory_mib(engine) if engine else None),
     )
 
 

@@ -11,7 +11,7 @@ from pytest_llmspeed.edges.engines.base import EngineSpec
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of several backends that a test runs on: its mark, or the option's name, or both.
+    """One of several backends that a test runs on: its mark, or the option's name, or both; and its place.
 
     `same_engine` is True if an earlier one has the same backend, model and precision: then only
     the engine's options tell the two apart, and the id is part of the test's identity.
@@ -20,6 +20,7 @@ class Choice:
     mark: BackendMark | None = None
     backend: str | None = None
     id: str = ""
+    place: int = 0
     same_engine: bool = False
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pytest_llmspeed.core.verdicts import BudgetCheck, Comparison
 
@@ -31,7 +31,7 @@ def counted(number: int, thing: str) -> str:
 def quantity(value: float, metric: str) -> str:
     """A value of a metric with its unit, to three figures: 312.4 of `ttft_ms` → "312 ms"."""
     figures = f"{value:.3g}" if abs(value) < 999.5 else f"{value:,.0f}"
-    for unit, shown in (("_ms", " ms"), ("_tps", " tokens/s")):
+    for unit, shown in (("_ms", " ms"), ("_tps", " tokens/s"), ("_mib", " MiB"), ("load_s", " s")):
         if metric.endswith(unit):
             return figures + shown
     return figures
@@ -259,6 +259,27 @@ def slower_beside(found: Comparison) -> str:
         f"{name(found)} is slower than the rest of this run explains: {moved(found)}; "
         "look at what only this test does"
     )
+
+
+def unlike_answers(tokens: Mapping[str, float]) -> str:
+    """Why throughput differs between engines whose answers had other lengths."""
+    return f"answers had {_on_each(tokens)}; throughput follows their length: force it with output_tokens="
+
+
+def unlike_prompts(tokens: Mapping[str, float]) -> str:
+    """Why TTFT is not of the same work on engines that saw other prompts."""
+    return f"prompts had {_on_each(tokens)}: tokenizers or chat templates differ, and with them the work"
+
+
+def _on_each(tokens: Mapping[str, float]) -> str:
+    first, *others = (f"{count:g} on {engine}" for engine, count in tokens.items())
+    return ", ".join([first.replace(" on", " tokens on", 1), *others])
+
+
+def unlike_caches(caches: Mapping[str, str]) -> str:
+    """Why TTFT is not of the same work where only some prefix caches are cold."""
+    said = ", ".join(f"{cache} on {engine}" for engine, cache in caches.items())
+    return f"the prefix cache is {said}: TTFT is not of the same work"
 
 
 def crept(since: str) -> str:

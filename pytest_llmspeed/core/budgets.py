@@ -13,6 +13,10 @@ from pytest_llmspeed.core.metrics import METRICS, TOKENS_PER_EVENT_LIMIT, Metric
 from pytest_llmspeed.core.verdicts import BudgetCheck
 
 NARROWING = ("label", "backend")
+UNKNOWN_MEMORY = (
+    "the memory of this engine is not known: it is read on Linux, of engines that the run itself starts, "
+    "on a GPU of those in this process"
+)
 _STATISTIC = re.compile(r"median|mean|min|max|p[1-9][0-9]?")
 
 
@@ -29,7 +33,7 @@ class Budget:
     @property
     def name(self) -> str:
         """The name as a mark spells it, as in `ttft_p95_ms`."""
-        middle = "" if self.statistic in ("median", "share") else f"_{self.statistic}"
+        middle = "" if self.statistic in ("median", "whole") else f"_{self.statistic}"
         unit = f"_{self.metric.unit}" if self.metric.unit else ""
         return f"{self.metric.name}{middle}{unit}"
 
@@ -55,7 +59,7 @@ class Budget:
     @property
     def gates(self) -> bool:
         """True if the metric is also compared with the baseline; a tail is a limit only."""
-        return self.metric.name != "error_rate" and self.statistic in ("median", "mean")
+        return self.statistic in ("median", "mean")
 
 
 def parse_budgets(limits: Mapping[str, object]) -> list[Budget]:
@@ -80,9 +84,9 @@ def _narrowing(limits: Mapping[str, object], name: str) -> str | None:
 def _metric_and_statistic(name: str) -> tuple[Metric, str]:
     for metric in METRICS.values():
         if name == metric.key:
-            return metric, "median" if metric.unit else "share"
+            return metric, "median" if metric.per == "request" else "whole"
         head, tail = f"{metric.name}_", f"_{metric.unit}"
-        if metric.unit and name.startswith(head) and name.endswith(tail):
+        if metric.per == "request" and name.startswith(head) and name.endswith(tail):
             statistic = name[len(head) : -len(tail)]
             if _STATISTIC.fullmatch(statistic):
                 return metric, statistic
@@ -119,6 +123,8 @@ def check(budget: Budget, measurement: Measurement) -> BudgetCheck:
         return _not_measured(budget, reason)
     if budget.metric.name == "error_rate":
         return _check_error_rate(budget, chosen)
+    if budget.metric.name == "peak_memory":
+        return _check_peak_memory(budget, chosen)
     values = chosen.values(budget.metric.key)
     try:
         observed = _statistic(budget, values)
@@ -138,7 +144,7 @@ def _unmeasurable(budget: Budget, chosen: Measurement, whole: Measurement) -> st
         if budget.label is None:
             return "no request was measured"
         return f"no request has the label {budget.label!r}; labels seen: {list(whole.labels)}"
-    if budget.metric.name == "error_rate" or chosen.values(budget.metric.key):
+    if budget.metric.per == "test" or chosen.values(budget.metric.key):
         return None
     if len(chosen.failures) == len(chosen.samples):
         return f"all {len(chosen.samples)} requests failed: {chosen.samples[-1].error}"
@@ -215,3 +221,10 @@ def _check_error_rate(budget: Budget, chosen: Measurement) -> BudgetCheck:
         ci=(float(ci.low), float(ci.high)),
         label=budget.label,
     )
+
+
+def _check_peak_memory(budget: Budget, chosen: Measurement) -> BudgetCheck:
+    peak_mib = chosen.peak_memory_mib
+    if peak_mib is None:
+        return _not_measured(budget, UNKNOWN_MEMORY)
+    return BudgetCheck(budget.name, budget.limit, peak_mib, peak_mib <= budget.limit, None, budget.label)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, fsum
 
 from pytest_llmspeed.core.errors import TooFewSamplesError
@@ -17,7 +17,7 @@ from pytest_llmspeed.core.metrics import METRICS, Sample
 LEAST_QUIET = 5
 """So many undisturbed requests are enough to leave the disturbed ones out."""
 SPECULATION = ("acceptance_rate", "tokens_per_step")
-SUMMARY_METRICS = (*(m.key for m in METRICS.values() if m.name != "error_rate"), *SPECULATION)
+SUMMARY_METRICS = (*(m.key for m in METRICS.values() if m.per == "request"), *SPECULATION)
 
 
 def needed_samples(q: float) -> int:
@@ -57,10 +57,15 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """The measured requests, in the order sent. `warmup_requests` were sent before and left out."""
+    """The measured requests, in the order sent. `warmup_requests` were sent before and left out.
+
+    `peak_memory_mib` is the most memory that the engine held during the test, known at its end; None
+    where nobody could tell.
+    """
 
     samples: tuple[Sample, ...] = ()
     warmup_requests: int = 0
+    peak_memory_mib: float | None = None
 
     @property
     def text(self) -> str:
@@ -97,7 +102,7 @@ class Measurement:
         if label is None:
             return self
         kept = tuple(sample for sample in self.samples if sample.label == label)
-        return Measurement(kept, self.warmup_requests)
+        return replace(self, samples=kept)
 
     def values(self, metric: str) -> list[float]:
         """The figures of a metric (`ttft_ms`), one a request; of `itl_ms`, all gaps pooled."""
@@ -110,6 +115,13 @@ class Measurement:
         """The median of a metric, None where no request gave it."""
         values = self.values(metric)
         return quantile(values, 0.5) if values else None
+
+    @property
+    def cache_hit_rate(self) -> float | None:
+        """The share of prompt tokens that the engine took from its prefix cache; None where it never said."""
+        told = [s for s in self.samples if s.ok and s.prompt_tokens and s.cached_tokens is not None]
+        prompt_tokens = sum(s.prompt_tokens or 0 for s in told)
+        return sum(s.cached_tokens or 0 for s in told) / prompt_tokens if prompt_tokens else None
 
     def summary(self, metric: str) -> Summary | None:
         """Statistics of a metric, None where no request gave it."""

@@ -22,12 +22,16 @@ CallKind = Literal["generate", "measure", "rounds"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A measured quantity: `unit` as budget names spell it, `better` the good direction."""
+    """A measured quantity: `unit` as budget names spell it, `better` the good direction.
+
+    One with a value `per` test, not per request, has no statistics.
+    """
 
     name: str
     unit: str
     better: Direction
     about: str
+    per: Literal["request", "test"] = "request"
 
     @property
     def key(self) -> str:
@@ -48,7 +52,8 @@ METRICS: dict[str, Metric] = {
         Metric("itl", "ms", "lower", "gap between output events"),
         Metric("e2e", "ms", "lower", "time to the last output token"),
         Metric("throughput", "tps", "higher", "output tokens per second of a request"),
-        Metric("error_rate", "", "lower", "share of requests that failed"),
+        Metric("error_rate", "", "lower", "share of requests that failed", per="test"),
+        Metric("peak_memory", "mib", "lower", "highest memory of the engine", per="test"),
     )
 }
 

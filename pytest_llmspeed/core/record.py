@@ -24,7 +24,8 @@ DIGITS = 4
 class Backend:
     """The engine that a test ran on.
 
-    `precision_source` is "asked" where nothing but the request is known of the precision. It,
+    `precision_source` is "asked" where nothing but the request is known of the precision. `load_s` is
+    how long its start took, its libraries imported; None where it was running already. These two,
     `versions` and `options` are recorded, the rest is keyed.
     """
 
@@ -36,6 +37,16 @@ class Backend:
     options: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     precision_source: str | None = None
+    load_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Which of several runs of one test a record is: on what engine, and its place in reading order."""
+
+    test: str
+    engine: str
+    place: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +55,7 @@ class TestRecord:
 
     `workload` is what the test declared of its requests, one line a kind of call. `problems` are
     the sentences that fail the test, `advice` those that do not. `partial` marks an interrupted one.
+    `side` is None of a test that runs on one engine.
     """
 
     __test__ = False
@@ -53,6 +65,7 @@ class TestRecord:
     environment: str = "unknown"
     outcome: str = "passed"
     backend: Backend | None = None
+    side: Side | None = None
     workload: tuple[str, ...] = ()
     measurement: Measurement = field(default_factory=Measurement)
     budgets: tuple[BudgetCheck, ...] = ()
@@ -192,6 +205,7 @@ def test_to_builtins(record: TestRecord, *, text: bool) -> dict[str, Any]:
         "outcome": record.outcome,
         "partial": record.partial,
         "backend": None if backend is None else _backend_to_builtins(backend),
+        "side": None if record.side is None else asdict(record.side),
         "key": record.key,
         "measurement": _measurement_to_builtins(record.measurement, text=text),
         "budgets": [_budget_to_builtins(check) for check in record.budgets],
@@ -224,6 +238,7 @@ def test_to_stored(record: TestRecord) -> dict[str, Any]:
         "measurement": {
             "requests": _samples_to_stored(measurement.samples),
             "warmup_requests": measurement.warmup_requests,
+            "peak_memory_mib": _rounded(measurement.peak_memory_mib),
         },
         "verdict": None if record.verdict is None else record.verdict.value,
         "faster": record.is_faster,
@@ -249,7 +264,8 @@ def _samples_to_stored(samples: Sequence[Sample]) -> dict[str, Any]:
 
 def _backend_to_builtins(backend: Backend) -> dict[str, Any]:
     shown = {field.name: getattr(backend, field.name) for field in fields(Backend)}
-    return {**shown, "options": _plain(backend.options), "versions": dict(backend.versions)}
+    shown |= {"options": _plain(backend.options), "versions": dict(backend.versions)}
+    return {**shown, "load_s": _rounded(backend.load_s)}
 
 
 def _plain(value: Any) -> Any:
@@ -268,6 +284,8 @@ def _measurement_to_builtins(measurement: Measurement, *, text: bool) -> dict[st
     return {
         "requests": [_sample_to_builtins(sample, text=text) for sample in measurement.samples],
         "warmup_requests": measurement.warmup_requests,
+        "peak_memory_mib": _rounded(measurement.peak_memory_mib),
+        "cache_hit_rate": _rounded(measurement.cache_hit_rate),
         "summary": {
             metric: {name: _rounded(value) for name, value in asdict(found).items()}
             for metric, found in summaries.items()
@@ -313,17 +331,19 @@ def _significant(value: Any) -> Any:
 
 def test_from_builtins(shown: Mapping[str, Any]) -> TestRecord:
     """Return the record that `test_to_builtins` made (figures as rounded there)."""
-    backend = shown["backend"]
+    backend, side = shown["backend"], shown.get("side")
     return TestRecord(
         nodeid=shown["nodeid"],
         identity=shown["identity"],
         environment=shown["environment"],
         outcome=shown["outcome"],
         backend=None if backend is None else Backend(**backend),
+        side=None if side is None else Side(**side),
         workload=tuple(shown["key"]["workload"]),
         measurement=Measurement(
             samples=tuple(_samples(shown["measurement"]["requests"])),
             warmup_requests=shown["measurement"]["warmup_requests"],
+            peak_memory_mib=shown["measurement"].get("peak_memory_mib"),
         ),
         budgets=tuple(_budget(check) for check in shown["budgets"]),
         comparisons=tuple(_comparison(found) for found in shown["comparisons"]),

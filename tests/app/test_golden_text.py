@@ -15,7 +15,7 @@ from pytest_llmspeed.app.reporting.markdown import markdown
 from pytest_llmspeed.core import advice
 from pytest_llmspeed.core.measurement import Measurement
 from pytest_llmspeed.core.metrics import Sample
-from pytest_llmspeed.core.record import SuiteShift, SuiteVerdict, TestRecord
+from pytest_llmspeed.core.record import Backend, Side, SuiteShift, SuiteVerdict, TestRecord
 from pytest_llmspeed.core.verdicts import BudgetCheck, Comparison, Verdict
 
 GOLDEN = Path(__file__).with_name("golden_closing_section.txt")
@@ -124,6 +124,24 @@ def broken(sample: Callable[..., Sample]) -> Iterator[TestRecord]:
     yield a_test("nothing", problems=(advice.nothing_measured(None),))
 
 
+def on_engines(sample: Callable[..., Sample], name: str) -> Iterator[TestRecord]:
+    """A test on three engines: of the second no memory is known, the third did not start."""
+    nodeid = f"test_chat.py::test_{name}"
+    first = Measurement((sample(),), peak_memory_mib=612.4)
+    second = Measurement((sample(ttft_ms=48.0, output_tokens=3, prompt_tokens=101),))
+    for place, (engine, load_s, measurement) in enumerate(
+        (("transformers-fp32", 3.14, first), ("vllm", 41.5, second), ("llama-cpp", None, Measurement()))
+    ):
+        backend = Backend(engine, prefix_cache="cold", load_s=load_s) if measurement.samples else None
+        yield TestRecord(
+            f"{nodeid}[{engine}]",
+            nodeid,
+            backend=backend,
+            side=Side(nodeid, engine, place),
+            measurement=measurement,
+        )
+
+
 def suite() -> SuiteVerdict:
     """All tests slower together, one of them more than the others."""
     shift = SuiteShift("box", "tpot_ms", Verdict.SLOWER, 1.15, (1.08, 1.22), 0.0001, 8, 5)
@@ -147,8 +165,15 @@ def told(sample: Callable[..., Sample]) -> Iterator[str]:
     yield from closing_section([a_test("passed", PASSED)], verbose=False, **around)
     yield "======== all is well ========"
     yield from closing_section([a_test("passed", PASSED)], verbose=False)
+    yield "======== engines side by side ========"
+    yield from closing_section([*on_engines(sample, "chat"), *on_engines(sample, "summary")], verbose=False)
+    yield "======== many tests side by side ========"
+    many = [record for name in ("a", "b", "c", "d") for record in on_engines(sample, name)]
+    yield from closing_section(many, verbose=False)
     yield "======== as markdown ========"
     yield from markdown([*judged(), *budgeted()], **around)
+    yield "======== engines side by side, as markdown ========"
+    yield from markdown(list(on_engines(sample, "chat")))
 
 
 def _section(kind: str, tests: list[TestRecord]) -> Iterator[str]:

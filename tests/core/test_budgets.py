@@ -22,6 +22,7 @@ NAMES = [
     "throughput_tps",
     "throughput_p10_tps",
     "error_rate",
+    "peak_memory_mib",
 ]
 
 
@@ -48,6 +49,7 @@ def test_a_budget_is_named_as_the_mark_spells_it(name):
         ("e2e_mean_ms", "e2e", None),
         ("e2e_max_ms", "e2e", None),
         ("error_rate", "error_rate", None),
+        ("peak_memory_mib", "peak_memory", None),
     ],
 )
 def test_a_name_says_metric_and_statistic(name, metric, quantile):
@@ -86,6 +88,7 @@ def test_a_misspelt_name_is_answered_with_the_nearest(wrong, near):
         "ttft_s",
         "ttft__ms",
         "error_rate_p95",
+        "peak_memory_p95_mib",
         "speed",
     ],
 )
@@ -349,8 +352,27 @@ def test_rounds_of_a_label_follow_from_its_own_budgets():
         ("throughput_tps", True),
         ("ttft_p95_ms", False),
         ("error_rate", False),
+        ("peak_memory_mib", False),
     ],
 )
 def test_a_budget_on_the_middle_is_compared_too(name, gates):
     """A budget on a median or mean adds its metric to the gate; a tail or a share is a limit only."""
     assert budget(**{name: 1}).gates is gates
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(611.9, False), (612.0, True), (700.0, True)])
+def test_a_budget_on_memory_is_held_for_the_peak(sample, limit, kept):
+    """One figure a test, without an interval; at the limit it is kept, for a label too."""
+    measurement = Measurement((sample(label="chat"),), peak_memory_mib=612.0)
+    for found in (
+        check(budget(peak_memory_mib=limit), measurement),
+        check(budget(peak_memory_mib=limit, label="chat"), measurement),
+    ):
+        assert (found.observed, found.kept, found.ci, found.close_call) == (612.0, kept, None, False)
+
+
+def test_memory_that_is_not_known_is_not_measured(sample):
+    """Never taken for 0: the budget is missed, with the reason."""
+    found = check(budget(peak_memory_mib=700), Measurement((sample(),)))
+    assert (found.observed, found.kept) == (None, False)
+    assert "the memory of this engine is not known" in found.reason

@@ -117,3 +117,15 @@ def test_an_answer_shows_the_figures_of_its_sample(sample):
     answer = Answer(sample(text="yes", tpot_ms=None))
     assert (answer.text, answer.finish_reason, answer.output_tokens) == ("yes", "stop", 4)
     assert (answer.ttft_ms, answer.tpot_ms, answer.e2e_ms) == (20.0, None, 35.0)
+
+
+def test_the_hit_rate_of_the_prefix_cache_is_the_share_of_cached_prompt_tokens(sample):
+    """Over all requests whose engine said both; None where none did."""
+    told = [sample(prompt_tokens=100, cached_tokens=cached) for cached in (0, 96, 80)]
+    assert Measurement((*told, sample(cached_tokens=None))).cache_hit_rate == pytest.approx(176 / 300)
+    assert Measurement((sample(cached_tokens=None),)).cache_hit_rate is None
+
+
+def test_the_peak_of_memory_stays_with_the_requests_of_a_label(sample):
+    """It is the whole test's: nobody can tell it apart by labels."""
+    assert Measurement((sample(),), peak_memory_mib=9.0).labelled("x").peak_memory_mib == 9.0

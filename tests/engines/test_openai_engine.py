@@ -54,6 +54,7 @@ def test_a_url_is_measured(remote: Project) -> None:
         "options": {"url": server.url},
         "versions": {},
         "precision_source": None,
+        "load_s": None,
     }
     assert test["environment"].startswith("url-local-")
     assert str(server.port) not in test["environment"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from pytest_llmspeed.app.reporting import side_by_side
 from pytest_llmspeed.app.reporting.rows import HEADERS, Row, counts, rows, sentences
 from pytest_llmspeed.core.record import SuiteVerdict, TestRecord
+from pytest_llmspeed.core.side_by_side import SideBySide
 
 
 def closing_section(
@@ -17,18 +19,15 @@ def closing_section(
     stored: Sequence[Path] = (),
     problems: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Yield the lines of the closing section: a table, advice, counts. None where nothing was used.
+    """Yield the lines of the closing section: a table, advice, counts, engines side by side.
 
-    A row for what is not passed, with `verbose` for everything.
+    A row for what is not passed, with `verbose` for everything. No line where nothing was used.
     """
     if not records and not problems:
         return
     shown = [row for record in records for row in rows(record, verbose=verbose)]
     if shown:
-        from tabulate import tabulate
-
-        table = tabulate(_named_once(shown), HEADERS, tablefmt="simple", disable_numparse=True)
-        yield from table.splitlines()
+        yield from _table(_named_once(shown), HEADERS)
         yield ""
     for nodeids, sentence in sentences(records, suite):
         yield f"{_named(nodeids)}{sentence}"
@@ -36,6 +35,22 @@ def closing_section(
     yield counts(records)
     for path in stored:
         yield f"baseline stored: {path}"
+    yield from _side_by_side(side_by_side.compared(records, verbose=verbose))
+
+
+def _side_by_side(found: Sequence[SideBySide]) -> Iterator[str]:
+    if not found:
+        return
+    yield ""
+    yield from _table(side_by_side.rows(found), side_by_side.HEADERS)
+    for tests, sentence in side_by_side.sentences(found):
+        yield f"{_named(tests)}{sentence}"
+
+
+def _table(shown: Iterable[Sequence[str]], headers: Sequence[str]) -> list[str]:
+    from tabulate import tabulate
+
+    return str(tabulate(shown, headers, tablefmt="simple", disable_numparse=True)).splitlines()
 
 
 def _named_once(shown: Sequence[Row]) -> Iterator[Row]:

@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pytest_llmspeed.app.reporting.rows import HEADERS, Row, Said, counts, rows, sentences
+from pytest_llmspeed.app.reporting import side_by_side
+from pytest_llmspeed.app.reporting.rows import HEADERS, Said, counts, rows, sentences
 from pytest_llmspeed.core.record import SuiteVerdict, TestRecord
 
 RULE = ("---", "---", "---:", "---:", "---:", "---")
+SIDES_RULE = ("---", "---", "---:", "---:", "---:", "---:", "---:")
 _MARKUP = re.compile(r"[\\`*\[\]<>|~&]|(?<![^\W_])_|_(?![^\W_])")
 
 
@@ -23,6 +25,7 @@ def markdown(
     """Yield the lines of the report: counts as heading, a table, what failed and advice, all rows folded.
 
     The table has a row for what is not passed. It stands alone, so what fails a test is said too.
+    Last come the engines side by side, where tests ran on several.
     """
     yield f"### LLM speed – {_text(counts(records))}"
     told = [row for record in records for row in rows(record, verbose=False)]
@@ -33,6 +36,9 @@ def markdown(
         yield from ("", f"<details><summary>All rows ({len(everything)})</summary>")
         yield from _after_a_blank(_table(everything))
         yield from ("", "</details>")
+    sides = side_by_side.compared(records, verbose=True)
+    yield from _after_a_blank(_table(list(side_by_side.rows(sides)), side_by_side.HEADERS, SIDES_RULE))
+    yield from _after_a_blank(_list(list(side_by_side.sentences(sides)), (), ()))
 
 
 def _after_a_blank(lines: Iterator[str]) -> Iterator[str]:
@@ -43,13 +49,16 @@ def _after_a_blank(lines: Iterator[str]) -> Iterator[str]:
         yield line
 
 
-def _table(shown: Sequence[Row]) -> Iterator[str]:
+def _table(
+    shown: Sequence[Sequence[str]], headers: Sequence[str] = HEADERS, rule: Sequence[str] = RULE
+) -> Iterator[str]:
     if not shown:
         return
-    yield _line(HEADERS)
-    yield _line(RULE)
+    yield _line(headers)
+    yield _line(rule)
     for nodeid, *cells in shown:
-        yield _line([_code(nodeid).replace("|", r"\|"), *map(_text, cells)])
+        named = _code(nodeid).replace("|", r"\|") if nodeid else ""
+        yield _line([named, *map(_text, cells)])
 
 
 def _line(cells: Sequence[str]) -> str:

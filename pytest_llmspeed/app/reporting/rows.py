@@ -106,8 +106,8 @@ def sentences(
     With `failures` the sentences that fail tests come first: for a report that stands alone.
     """
     if failures:
-        yield from _once([(record.nodeid, record.problems) for record in records])
-    yield from _once([(record.nodeid, record.advice) for record in records])
+        yield from once([(record.nodeid, record.problems) for record in records])
+    yield from once([(record.nodeid, record.advice) for record in records])
     for shift in suite.shifts if suite else ():
         if shift.verdict is Verdict.SLOWER:
             yield (), suite_shift(shift.metric, shift.delta, shift.ci, shift.tests)
@@ -115,7 +115,8 @@ def sentences(
         yield (nodeid,), slower_beside(found)
 
 
-def _once(said: Sequence[tuple[str, Sequence[str]]]) -> Iterator[Said]:
+def once(said: Sequence[tuple[str, Sequence[str]]]) -> Iterator[Said]:
+    """Yield each sentence once, with the tests that say it."""
     tests: dict[str, list[str]] = {}
     for nodeid, sentences_of_test in said:
         for sentence in sentences_of_test:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from typing import Any, ClassVar, Self
 
 from pytest_llmspeed.core.environment import Hardware
@@ -19,7 +20,6 @@ from pytest_llmspeed.edges.engines.model_files import ModelSource
 
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 INSTALL = "pip install 'pytest-llmspeed[transformers]'"
-LIBRARIES = ("torch", "transformers")
 
 
 class TransformersEngine:
@@ -34,6 +34,7 @@ class TransformersEngine:
         {"device", "attn_implementation", "revision", "threads", "trust_remote_code"}
     )
     device: ClassVar[str | None] = "local"
+    libraries: ClassVar[tuple[str, ...]] = ("torch", "transformers")
 
     def __init__(self, name: str, model: Any, tokenizer: Any, spec: EngineSpec, revision: str | None) -> None:
         self._model, self._tokenizer = model, tokenizer
@@ -46,7 +47,7 @@ class TransformersEngine:
             precision=_precision_read_back(model, spec),
             prefix_cache="cold",
             options=spec.options,
-            versions=library_versions(),
+            versions={name: version(name) for name in self.libraries},
         )
         self.hardware = Hardware(gpus=_gpu_name(model.device))
 
@@ -125,13 +126,6 @@ def set_threads(count: int | None) -> int | None:
     before: int = torch.get_num_threads()
     torch.set_num_threads(int(count))
     return before
-
-
-def library_versions() -> dict[str, str]:
-    """Return the versions of the libraries that run the model."""
-    from importlib.metadata import version
-
-    return {name: version(name) for name in LIBRARIES}
 
 
 def _load(torch: Any, transformers: Any, source: ModelSource, spec: EngineSpec) -> tuple[Any, Any]:

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import import_module
 
 from pytest_llmspeed.core.errors import EngineError
+from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.engines.base import Engine, EngineSpec, is_alive
 from pytest_llmspeed.edges.engines.registry import Registry
 from pytest_llmspeed.edges.loop import LoopThread
+from pytest_llmspeed.edges.telemetry.memory import MemoryWatch
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A started engine, and what tells its memory: None for one that occupies nothing here."""
+
+    engine: Engine
+    memory: MemoryWatch | None
 
 
 class Pool:
@@ -16,7 +29,7 @@ class Pool:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._alive: dict[EngineSpec, Engine] = {}
+        self._alive: dict[EngineSpec, Running] = {}
         self._failed: dict[EngineSpec, str] = {}
 
     @cached_property
@@ -25,26 +38,39 @@ class Pool:
         return LoopThread()
 
     def lease(self, spec: EngineSpec) -> Engine:
-        """Return the running engine of a spec, started if need be.
+        """Return the running engine of a spec, started if need be; its peak of memory begins anew.
 
         One that died meanwhile is started anew. Raises `EngineError`; a spec that failed to start once
         is not tried again in this run.
         """
-        if spec in self._alive:
-            if is_alive(self._alive[spec]):
-                return self._alive[spec]
+        if spec in self._alive and not is_alive(self._alive[spec].engine):
             self._stop(spec)
+        if spec not in self._alive:
+            self._alive[spec] = self._started(spec)
+        running = self._alive[spec]
+        if running.memory:
+            running.memory.forget_peak()
+        return running.engine
+
+    def peak_memory_mib(self, engine: Engine) -> float | None:
+        """The most memory that an engine held since it was leased; None where that is not known."""
+        for running in self._alive.values():
+            if running.engine is engine and running.memory:
+                on_gpu = engine.hardware.gpus is not None
+                return running.memory.gpu_peak_mib() if on_gpu else running.memory.peak_mib()
+        return None
+
+    def _started(self, spec: EngineSpec) -> Running:
         if spec in self._failed:
             reason = self._failed[spec].partition("\n")[0]
             raise EngineError(f"{reason} (it failed to start before in this run)")
-        self._make_room(self._registry.device(spec))
+        device, kind = self._registry.device(spec), self._registry.engine(spec.backend)
+        self._make_room(device)
         try:
-            engine = self._registry.engine(spec.backend).start(spec)
+            return Running(kind.start(spec), None) if device is None else _loaded(kind, spec)
         except EngineError as error:
             self._failed[spec] = str(error)
             raise
-        self._alive[spec] = engine
-        return engine
 
     def _make_room(self, device: str | None) -> None:
         if device is None:
@@ -53,7 +79,7 @@ class Pool:
             self._stop(spec)
 
     def _stop(self, spec: EngineSpec) -> None:
-        self.loop.run(self._alive.pop(spec).close())
+        self.loop.run(self._alive.pop(spec).engine.close())
 
     def close(self) -> None:
         """Stop every engine and the loop; an engine that cannot be stopped does not keep the others alive."""
@@ -66,3 +92,17 @@ class Pool:
         finally:
             if "loop" in self.__dict__:
                 self.loop.close()
+
+
+def _loaded(kind: type[Engine], spec: EngineSpec) -> Running:
+    """An engine started here: timed, and told from what this process held before.
+
+    Its libraries are imported first: they are loaded once a run, which only its first engine would pay.
+    """
+    for library in getattr(kind, "libraries", ()):
+        with suppress(ImportError):  # the start will say what to install
+            import_module(library)
+    memory, before_s = MemoryWatch(), clock.now_s()
+    engine = kind.start(spec)
+    engine.backend = replace(engine.backend, load_s=clock.now_s() - before_s)
+    return Running(engine, memory)
