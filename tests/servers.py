@@ -61,8 +61,9 @@ class ReplayServer:
         script: Callable[[dict[str, Any]], Play],
         models: tuple[str, ...] = ("m",),
         tls: ssl.SSLContext | None = None,
+        owned_by: str = "somebody",
     ) -> None:
-        self.script, self.models, self._tls = script, models, tls
+        self.script, self.models, self._tls, self.owned_by = script, models, tls, owned_by
         self.requests: list[tuple[dict[str, str], dict[str, Any]]] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
@@ -110,11 +111,14 @@ class ReplayServer:
             headers[name.lower()] = value.strip()
         body = incoming.read(int(headers.get("content-length", 0)))
         if request_line.startswith(b"GET"):
-            listed = {"object": "list", "data": [{"id": model} for model in self.models]}
+            listed = {"object": "list", "data": [self._listed(model) for model in self.models]}
             self._send_whole(connection, 200, json.dumps(listed).encode())
             return True
         self.requests.append((headers, json.loads(body)))
         return self._play(connection, self.script(json.loads(body)))
+
+    def _listed(self, model: str) -> dict[str, str]:
+        return {"id": model, "owned_by": self.owned_by}
 
     def _send_whole(self, connection: socket.socket, status: int, body: bytes) -> None:
         head = f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"

@@ -189,10 +189,21 @@ def _with_consequences(
     age = case.window.age(case.now.started)
     if age is not None and age > OLD:
         hints.append(advice.aged(age.days))
-    if lagged := sum("client_lag" in sample.flags for sample in record.measurement.samples):
-        hints.append(advice.client_lag(lagged, len(record.measurement.samples)))
+    hints += _about_the_requests(record)
     hints += [_close_call(found, case.budgets) for found in record.budgets if found.kept and found.close_call]
     return replace(record, problems=problems, advice=tuple(hints), accepted=accepted)
+
+
+def _about_the_requests(record: TestRecord) -> Iterator[str]:
+    """Sentences on requests that were not the work that was asked for, or not timed as well as they should."""
+    samples = record.measurement.samples
+    if lagged := sum("client_lag" in sample.flags for sample in samples):
+        yield advice.client_lag(lagged, len(samples))
+    if cut := sum("short" in sample.flags for sample in samples):
+        yield advice.short(cut, len(samples))
+    hit_rate = record.measurement.cache_hit_rate
+    if hit_rate and record.backend and record.backend.prefix_cache == "cold":
+        yield advice.not_cold(hit_rate)
 
 
 def _worst(record: TestRecord) -> Comparison | None:

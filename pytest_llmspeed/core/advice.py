@@ -282,6 +282,22 @@ def unlike_caches(caches: Mapping[str, str]) -> str:
     return f"the prefix cache is {said}: TTFT is not of the same work"
 
 
+def short(cut: int, total: int) -> str:
+    """What to do where an engine did not honour a forced length."""
+    return (
+        f"{cut} of {total} answers are shorter than the length that was forced: the engine does not honour "
+        "it; compare tpot_ms, which does not follow the length"
+    )
+
+
+def not_cold(hit_rate: float) -> str:
+    """What to do where a prefix cache that was said to be cold was not."""
+    return (
+        f"the prefix cache was to be cold, but {hit_rate:.0%} of the prompt tokens came from it: times to "
+        'the first token are too short; turn it off in the server, or declare prefix_cache="warm"'
+    )
+
+
 def crept(since: str) -> str:
     """Why a test is suspect that no single session made slower."""
     return f"it crept up in small steps since {since}"

@@ -38,3 +38,17 @@ def smollm2() -> Path:
 def stage(project: Project, monkeypatch: pytest.MonkeyPatch) -> Stage:
     monkeypatch.setattr(cpu, "read", lambda root: None)  # the machine that runs these tests may be busy
     return Stage(project, monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def smollm2_folder(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same model with plain bf16 weights, in a folder as save_pretrained writes it."""
+    folder = tmp_path_factory.mktemp("smollm2")
+    where = {"pretrained_model_name_or_path": smollm2.parent, "gguf_file": smollm2.name}
+    plain = transformers.GgufConfig(dequantize=True)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        **where, dtype=torch.bfloat16, quantization_config=plain
+    )
+    model.save_pretrained(folder)
+    transformers.AutoTokenizer.from_pretrained(**where).save_pretrained(folder)
+    return folder

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import trustme
-from servers import Play, ReplayServer, chunk, tokens, transformers_serve
+from servers import Play, ReplayServer, chunk, event, tokens, transformers_serve, usage
 from support import shows
 
 from pytest_llmspeed import Exchange, Request
@@ -267,3 +267,45 @@ def test_a_server_that_dies_in_the_middle_fails_its_test_and_the_next_runs(remot
         result = remote.run()
     result.assert_outcomes(failed=1, passed=1)
     shows(result, "GenerationError: the connection broke")
+
+
+FORCED = """
+import pytest
+
+@pytest.mark.llm_backend("openai", prefix_cache="cold")
+def test_it(llm_client): llm_client.measure("hello", output_tokens=8, rounds=6, warmup=0)
+"""
+
+
+def test_a_server_that_names_itself_is_asked_in_its_own_words(remote: Project) -> None:
+    """Of vLLM the length is forced, and each request has a salt of its own; the workload stays one."""
+    remote.write(FORCED)
+    with ReplayServer(lambda _: Play(tokens(8, 2, 2)), owned_by="vllm") as server:
+        remote.run(*URL_RUN, f"--llmspeed-url={server.url}").assert_outcomes(passed=1)
+        bodies = [body for _, body in server.requests]
+    assert {(body["ignore_eos"], body["min_tokens"], body["max_tokens"]) for body in bodies} == {(True, 8, 8)}
+    assert len({body["cache_salt"] for body in bodies}) == len(bodies) == 6
+    assert remote.test()["backend"]["prefix_cache"] == "cold"
+    assert len(remote.test()["key"]["workload"]) == 1
+
+
+def test_a_server_that_nobody_knows_is_asked_by_the_protocol_alone(remote: Project) -> None:
+    """Only max_tokens is sent; that answers are too short is flagged and said."""
+    remote.write(FORCED)
+    with ReplayServer(lambda _: Play(tokens(5, 2, 2))) as server:
+        result = remote.run(*URL_RUN, f"--llmspeed-url={server.url}")
+        _, body = server.requests[0]
+    assert body.keys() == {"model", "messages", "stream", "stream_options", "max_tokens", "temperature"}
+    assert all("short" in request["flags"] for request in remote.test()["measurement"]["requests"])
+    shows(result, "6 of 6 answers are shorter than the length that was forced")
+
+
+def test_a_cache_that_was_to_be_cold_and_was_not_is_told(remote: Project) -> None:
+    """The server's own count of cached tokens is held against the declaration, and recorded."""
+    cached = {**usage(8, prompt=40), "prompt_tokens_details": {"cached_tokens": 32}}
+    told = event({"choices": [], "usage": cached})
+    remote.write(FORCED)
+    with ReplayServer(lambda _: Play([*tokens(8, 2, 2)[:-1], (20, chunk(finish="length") + told)])) as server:
+        result = remote.run(*URL_RUN, f"--llmspeed-url={server.url}")
+    shows(result, "the prefix cache was to be cold, but 80% of the prompt tokens came from it")
+    assert remote.test()["measurement"]["cache_hit_rate"] == 0.8

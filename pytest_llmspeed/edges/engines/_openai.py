@@ -16,6 +16,7 @@ from pytest_llmspeed.core.exchange import Event, Exchange, Request
 from pytest_llmspeed.core.record import Backend
 from pytest_llmspeed.edges.engines.base import AUTO, EngineSpec
 from pytest_llmspeed.edges.engines.tokens import TokenCounter
+from pytest_llmspeed.edges.wire.dialects import PROTOCOL_ONLY, Dialect, dialect_of
 from pytest_llmspeed.edges.wire.get import get
 from pytest_llmspeed.edges.wire.http import BaseURL, HTTPClient
 from pytest_llmspeed.edges.wire.stream import ask
@@ -31,16 +32,24 @@ class OpenAIEngine:
 
     Options: `url` (with its path, as in http://127.0.0.1:8000/v1), `api_key_env` (the environment
     variable that holds the key), `tokenizer` (a folder or hub id, to count tokens where the server
-    does not).
+    does not), `prefix_cache` (unknown unless declared "cold" or "warm"; a server known to have a way
+    to keep a request from its cache is told so for "cold").
     """
 
     precisions: ClassVar[tuple[str, ...]] = DECLARABLE
-    options: ClassVar[frozenset[str]] = frozenset({"url", "api_key_env", "tokenizer"})
+    options: ClassVar[frozenset[str]] = frozenset({"url", "api_key_env", "tokenizer", "prefix_cache"})
+    prefix_caches: ClassVar[tuple[str, ...]] = ("cold", "warm")
     device: ClassVar[str | None] = None
 
     def __init__(
-        self, base: BaseURL, backend: Backend, key: str | None, counter: TokenCounter | None
+        self,
+        base: BaseURL,
+        backend: Backend,
+        key: str | None,
+        counter: TokenCounter | None,
+        dialect: Dialect = PROTOCOL_ONLY,
     ) -> None:
+        self._dialect = dialect
         self._client = HTTPClient(base)
         self._counter = counter
         self._secrets = [secret for secret in (key, base.password) if secret and len(secret) > 3]
@@ -56,17 +65,20 @@ class OpenAIEngine:
         served = _served_models(base, headers_for(base, key))
         tokenizer = spec.options.get("tokenizer")
         counter = TokenCounter.load(tokenizer) if tokenizer else None
+        model = spec.model or _only(served, base)
         backend = Backend(
             name="openai",
-            model=spec.model or _only(served, base),
+            model=model,
             precision=None if spec.precision == AUTO else spec.precision,
+            prefix_cache=spec.options.get("prefix_cache", "unknown"),
             options={"url": str(base)},
         )
-        return cls(base, backend, key, counter)
+        return cls(base, backend, key, counter, dialect_of((served or {}).get(model)))
 
     async def exchange(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Exchange:
         """Send one streamed request; failures are in `Exchange.error`."""
-        found = await ask(self._client, request, self._headers, self.backend.model, on_event)
+        further = self._dialect.fields(request, cold=self.backend.prefix_cache == "cold")
+        found = await ask(self._client, request, self._headers, self.backend.model, on_event, further)
         for secret in self._secrets:
             if found.error and secret in found.error:
                 found = replace(found, error=found.error.replace(secret, "***"))
@@ -114,8 +126,11 @@ def headers_for(base: BaseURL, key: str | None) -> dict[str, str]:
     return headers
 
 
-def _served_models(base: BaseURL, headers: dict[str, str]) -> list[str] | None:
-    """The models that the server lists, None where it lists none; raises `EngineError` if it is away."""
+def _served_models(base: BaseURL, headers: dict[str, str]) -> dict[str, str] | None:
+    """The models that the server lists and who it says owns them, None where it lists none.
+
+    Raises `EngineError` if the server is away.
+    """
     try:
         status, body = get(base, "/models", headers, PROBE_TIMEOUT_S)
     except TimeoutError as error:
@@ -132,7 +147,7 @@ def _served_models(base: BaseURL, headers: dict[str, str]) -> list[str] | None:
             f"the server at {base} answers HTTP {status}: it wants an API key; put it into "
             f"the environment variable {KEY_VARIABLE} (or the one that api_key_env= names)"
         )
-    return model_ids(body) if status == 200 else None
+    return listed_models(body) if status == 200 else None
 
 
 def _why(error: Exception) -> str:
@@ -141,21 +156,21 @@ def _why(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def model_ids(body: bytes) -> list[str] | None:
-    """Return the ids in an answer to GET /models, None if it is no list of models."""
+def listed_models(body: bytes) -> dict[str, str] | None:
+    """Return the models of an answer to GET /models, each with its owner; None if it is no such list."""
     try:
         listed: Any = json.loads(body)["data"]
-        return [str(model["id"]) for model in listed]
-    except (ValueError, KeyError, TypeError):
+        return {str(model["id"]): str(model.get("owned_by")) for model in listed}
+    except (AttributeError, ValueError, KeyError, TypeError):
         return None
 
 
-def _only(served: list[str] | None, base: BaseURL) -> str:
+def _only(served: dict[str, str] | None, base: BaseURL) -> str:
     """The single model that a server lists, where none was configured."""
     if served and len(served) == 1:
-        return served[0]
+        return next(iter(served))
     if served:
-        some = ", ".join(served[:10]) + (", …" if len(served) > 10 else "")
+        some = ", ".join(list(served)[:10]) + (", …" if len(served) > 10 else "")
         raise EngineError(
             f"the server at {base} has {len(served)} models; say which with llmspeed_model or "
             f"model= in the mark: {some}"

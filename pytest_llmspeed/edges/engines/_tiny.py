@@ -26,7 +26,7 @@ class TinyEngine(TransformersEngine):
     """
 
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "bf16")
-    options: ClassVar[frozenset[str]] = frozenset({"token_delay_ms"})
+    options: ClassVar[frozenset[str]] = frozenset({"token_delay_ms", "prefix_cache"})
 
     @classmethod
     def start(cls, spec: EngineSpec) -> Self:

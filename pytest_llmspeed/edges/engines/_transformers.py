@@ -14,11 +14,11 @@ from pytest_llmspeed.core.errors import EngineError
 from pytest_llmspeed.core.exchange import Event, Exchange, Request
 from pytest_llmspeed.core.record import Backend
 from pytest_llmspeed.edges import clock
-from pytest_llmspeed.edges.engines.base import AUTO, EngineSpec
+from pytest_llmspeed.edges.engines import precision
+from pytest_llmspeed.edges.engines.base import EngineSpec
 from pytest_llmspeed.edges.engines.generation import Generation
 from pytest_llmspeed.edges.engines.model_files import ModelSource
 
-DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 INSTALL = "pip install 'pytest-llmspeed[transformers]'"
 
 
@@ -29,10 +29,11 @@ class TransformersEngine:
     `threads` (of torch, on the CPU), `trust_remote_code` (off unless asked).
     """
 
-    precisions: ClassVar[tuple[str, ...]] = tuple(DTYPES)
+    precisions: ClassVar[tuple[str, ...]] = (*precision.DTYPES, *precision.QUANTISED)
     options: ClassVar[frozenset[str]] = frozenset(
-        {"device", "attn_implementation", "revision", "threads", "trust_remote_code"}
+        {"device", "attn_implementation", "prefix_cache", "revision", "threads", "trust_remote_code"}
     )
+    prefix_caches: ClassVar[tuple[str, ...]] = ("cold",)
     device: ClassVar[str | None] = "local"
     libraries: ClassVar[tuple[str, ...]] = ("torch", "transformers")
 
@@ -44,7 +45,7 @@ class TransformersEngine:
             name=name,
             model=spec.model,
             revision=revision,
-            precision=_precision_read_back(model, spec),
+            precision=precision.checked(model, spec.precision, spec.model),
             prefix_cache="cold",
             options=spec.options,
             versions={name: version(name) for name in self.libraries},
@@ -63,7 +64,8 @@ class TransformersEngine:
         torch, transformers = import_libraries()
         model, tokenizer = _load(torch, transformers, source, spec)
         revision = source.fingerprint or getattr(model.config, "_commit_hash", None)
-        shown = EngineSpec.of(spec.backend, source.name, spec.precision, spec.options)
+        options = {**spec.options, **_weights_of_file(source)}
+        shown = EngineSpec.of(spec.backend, source.name, spec.precision, options)
         return cls("transformers", model, tokenizer, shown, revision)
 
     async def exchange(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Exchange:
@@ -133,21 +135,27 @@ def _load(torch: Any, transformers: Any, source: ModelSource, spec: EngineSpec) 
     where["trust_remote_code"] = bool(spec.options.get("trust_remote_code", False))
     if revision := spec.options.get("revision"):
         where["revision"] = revision
-    how: dict[str, Any] = {"dtype": _dtype(torch, spec)}
+    how: dict[str, Any] = {"dtype": precision.load_dtype(torch, spec.precision)}
+    if source.is_gguf and (gguf := getattr(transformers, "GgufConfig", None)):
+        how["quantization_config"] = gguf(dequantize=True)  # older versions know no other way
     if attention := spec.options.get("attn_implementation"):
         how["attn_implementation"] = attention
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(source.location, **where)
         model = transformers.AutoModelForCausalLM.from_pretrained(source.location, **where, **how)
-        return model.to(_device(torch, spec)).eval(), tokenizer
+        model = model.to(_device(torch, spec)).eval()
     except ImportError as error:
         raise EngineError(f"model {spec.model!r} needs another library: {first_line(error)}") from error
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         raise EngineError(_load_failure(spec, source, error)) from error
+    if spec.precision in precision.QUANTISED:
+        precision.quantise(model, spec.precision)
+    return model, tokenizer
 
 
-def _dtype(torch: Any, spec: EngineSpec) -> Any:
-    return "auto" if spec.precision == AUTO else getattr(torch, DTYPES[spec.precision])
+def _weights_of_file(source: ModelSource) -> dict[str, str]:
+    """What is recorded of a .gguf file: its weights become plain ones when they are loaded here."""
+    return {"weights": f"{source.gguf_type()}, dequantised"} if source.is_gguf else {}
 
 
 def _device(torch: Any, spec: EngineSpec) -> str:
@@ -167,15 +175,6 @@ def first_line(error: Exception) -> str:
     """Return the first line of an error's message, or its type where it has none."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
-
-
-def _precision_read_back(model: Any, spec: EngineSpec) -> str:
-    """The precision of the loaded weights; raises `EngineError` if it is not the one asked for."""
-    dtype = str(model.dtype).removeprefix("torch.")
-    loaded = {dtype: name for name, dtype in DTYPES.items()}.get(dtype, dtype)
-    if spec.precision not in (AUTO, loaded):
-        raise EngineError(f"model {spec.model!r} was asked for in {spec.precision}, but loaded in {loaded}")
-    return loaded
 
 
 def _gpu_name(device: Any) -> str | None:

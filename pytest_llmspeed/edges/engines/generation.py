@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pytest_llmspeed.core.exchange import Event, Exchange, Request, Usage
@@ -15,7 +17,7 @@ calls one says so in its text."""
 
 
 class _StopError(Exception):
-    """Ends `generate` from inside its streamer."""
+    """Ends a request, from inside the streamer of `generate` too; its text is the request's error."""
 
 
 class Generation:
@@ -54,7 +56,10 @@ class Generation:
         return self._finished(started_s, prompt["input_ids"].shape[-1])
 
     def put(self, tokens: Any) -> None:
-        """Take in the prompt, then each token: what `generate` calls on its streamer."""
+        """Take in the prompt, then each token: what `generate` calls on its streamer.
+
+        They come from the device already, copied for its stop check too: a stamp waits for nothing more.
+        """
         stamp_s = clock.now_s()
         if not self._prompt_seen:
             self._prompt_seen = True
@@ -97,7 +102,7 @@ class Generation:
         seed = self._request.extra_body.get("seed", 0)
         if self._request.temperature:
             torch.manual_seed(seed)
-        with torch.inference_mode():
+        with torch.inference_mode(), _finite_logits(self._model):
             self._model.generate(
                 **prompt,
                 generation_config=self._generation_config(prompt["input_ids"].shape[-1]),
@@ -190,6 +195,31 @@ class _Texts:
         self._events.append(event)
         if self._on_event is not None:
             self._on_event(event)
+
+
+@contextmanager
+def _finite_logits(model: Any) -> Iterator[None]:
+    """Raise `_StopError` at the end if the last logits of a model were NaN or Inf.
+
+    Looked at when all tokens are stamped: what overflows in the cache stays there, so the last ones tell.
+    """
+    head, last = model.get_output_embeddings(), deque[Any](maxlen=1)
+    if head is None:
+        yield
+        return
+    hook = head.register_forward_hook(lambda _module, _inputs, logits: last.append(logits))
+    try:
+        yield
+    finally:
+        hook.remove()
+        if last and not bool(last[-1].isfinite().all()):
+            raise _StopError(_not_finite(str(model.dtype)))
+
+
+def _not_finite(dtype: str) -> str:
+    if dtype.endswith("float16") and "bfloat" not in dtype:
+        return "the logits are NaN or Inf: the model's values exceed those of fp16 (65504); use bf16"
+    return "the logits are NaN or Inf: the model's weights are damaged, or its precision does not do for it"
 
 
 class _Pieces:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from pytest_llmspeed.core.errors import EngineError
+from pytest_llmspeed.edges.engines import gguf
 
 HASHED_BYTES = 2**20
 
@@ -34,6 +35,15 @@ class ModelSource:
     def is_local(self) -> bool:
         """True for a folder or file, False for a hub id."""
         return self.fingerprint is not None
+
+    @property
+    def is_gguf(self) -> bool:
+        """True for a .gguf file."""
+        return "gguf_file" in self.arguments
+
+    def gguf_type(self) -> str:
+        """The type of most weights in a .gguf file, as in "q4_1"; raises `EngineError` for a broken file."""
+        return gguf.weights_type(Path(self.location, self.arguments["gguf_file"]))
 
     @classmethod
     def find(cls, model: str) -> Self:

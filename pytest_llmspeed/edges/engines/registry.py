@@ -68,6 +68,7 @@ class Registry:
                 f"backend {spec.backend!r} has no precision {spec.precision!r}; "
                 f"{did_you_mean(spec.precision, known)}"
             )
+        yield from _cache_problems(engine, spec)
         if engine.options != ANY_OPTION:
             for option in sorted(spec.options.keys() - engine.options):
                 yield (
@@ -97,6 +98,13 @@ class Registry:
     def measured_on(self, spec: EngineSpec) -> str | None:
         """What two measurements at once would disturb each other on: the device, or the server's address."""
         return self.device(spec) or _without_login(spec.options.get("url"))
+
+
+def _cache_problems(engine: type[Engine], spec: EngineSpec) -> Iterator[str]:
+    """What is wrong with `prefix_cache=` for an engine that says in `prefix_caches` what it can do."""
+    known, asked = getattr(engine, "prefix_caches", None), spec.options.get("prefix_cache")
+    if known is not None and asked is not None and asked not in known:
+        yield f"backend {spec.backend!r} has no prefix_cache={asked!r}; known: {', '.join(known)}"
 
 
 def _without_login(url: str | None) -> str | None:

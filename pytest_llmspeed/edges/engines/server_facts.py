@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytest_llmspeed.core.errors import EngineError
-from pytest_llmspeed.edges.engines._openai import model_ids
+from pytest_llmspeed.edges.engines._openai import listed_models
 from pytest_llmspeed.edges.engines.model_files import ModelSource
 from pytest_llmspeed.edges.engines.recipes import Recipe
 from pytest_llmspeed.edges.wire.get import get
@@ -37,7 +37,7 @@ class ServerFacts:
 
     def served_model(self, source: ModelSource | None) -> str:
         """Return the name by which the server knows the model; raises `EngineError` if it cannot be told."""
-        listed = model_ids(self._get("/v1/models") or b"") or []
+        listed = listed_models(self._get("/v1/models") or b"") or []
         ours = (source.name, source.path) if source else ()
         for known in ours:
             if known in listed:

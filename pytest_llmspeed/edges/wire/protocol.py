@@ -13,8 +13,11 @@ PATHS = {"chat": "/chat/completions", "completions": "/completions"}
 _QUOTED = 200
 
 
-def body_of(request: Request, model: str | None) -> bytes:
-    """Return the JSON body that asks for a streamed answer with its token counts."""
+def body_of(request: Request, model: str | None, further: Mapping[str, Any] | None = None) -> bytes:
+    """Return the JSON body that asks for a streamed answer with its token counts.
+
+    `further` are fields of our own; those of the user's `extra_body` win over them.
+    """
     prompt: dict[str, Any] = (
         {"messages": request.messages} if request.endpoint == "chat" else {"prompt": request.prompt}
     )
@@ -28,6 +31,7 @@ def body_of(request: Request, model: str | None) -> bytes:
             "stream": True,
             "stream_options": {"include_usage": True},
             **{name: value for name, value in optional.items() if value is not None},
+            **(further or {}),
             **request.extra_body,
         }
     ).encode()

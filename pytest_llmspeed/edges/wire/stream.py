@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from pytest_llmspeed.core.exchange import Event, Exchange, Request
 from pytest_llmspeed.edges import clock
@@ -21,12 +22,14 @@ async def ask(
     headers: Mapping[str, str],
     model: str | None,
     on_event: Callable[[Event], None] | None = None,
+    further: Mapping[str, Any] | None = None,
 ) -> Exchange:
     """Send `request` and return all that came back; a failure is in `Exchange.error`, never raised.
 
-    `on_event` is called with each output event as it comes.
+    `on_event` is called with each output event as it comes. `further` are fields of the request's
+    body beyond the protocol.
     """
-    body = body_of(request, model)
+    body = body_of(request, model, further)
     reader = AnswerReader(on_event)
     before_s = clock.now_s()
     response: Response | None = None

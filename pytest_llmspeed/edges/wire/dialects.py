@@ -1,0 +1,63 @@
+"""What servers take beyond the OpenAI protocol, as data: forced length, plain argmax, a cold prefix cache."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_llmspeed.core.exchange import Request
+
+TOKENS, SALT = "{tokens}", "{salt}"
+SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The further fields of a request's body that one kind of server takes.
+
+    `owned_by` is what it calls itself in its list of models. `forced` makes an answer `{tokens}`
+    tokens long, nothing where the server has no means. `plain` turns off the penalties that it, or
+    the model's own defaults, would change the argmax by. `cold` keeps a request from the prefix
+    cache, None where the server has no means; `{salt}` is another one for each request.
+    """
+
+    owned_by: str
+    forced: Mapping[str, Any] = field(default_factory=dict)
+    plain: Mapping[str, Any] = field(default_factory=dict)
+    cold: Mapping[str, Any] | None = None
+    seeded: bool = True
+
+    def fields(self, request: Request, *, cold: bool = False) -> dict[str, Any]:
+        """Return what is sent with a request beside the fields of the protocol."""
+        wanted = dict(self.plain)
+        if request.temperature and self.seeded:
+            wanted["seed"] = SEED
+        if request.output_tokens is not None:
+            wanted |= self.forced
+        if cold:
+            wanted |= self.cold or {}
+        values = {TOKENS: request.output_tokens, SALT: secrets.token_hex(8)}
+        return {name: values.get(value, value) for name, value in wanted.items()}
+
+
+EXACT = {"ignore_eos": True, "min_tokens": TOKENS}
+DIALECTS = {
+    dialect.owned_by: dialect
+    for dialect in (
+        Dialect("vllm", EXACT, {"repetition_penalty": 1.0}, {"cache_salt": SALT}),
+        Dialect("sglang", EXACT, {"repetition_penalty": 1.0}, {"cache_salt": SALT}),
+        Dialect("tensorrt_llm", EXACT),
+        Dialect("llamacpp", {"ignore_eos": True}, {"repeat_penalty": 1.0}, {"cache_prompt": False}),
+        # the server of llama-cpp-python, which calls itself so
+        Dialect("me", {"min_tokens": TOKENS}, {"repeat_penalty": 1.0}),
+    )
+}
+PROTOCOL_ONLY = Dialect("", seeded=False)
+"""Of any other server: a field that it does not know may be an error."""
+
+
+def dialect_of(owned_by: str | None) -> Dialect:
+    """Return what a server takes that calls itself so in its list of models."""
+    return DIALECTS.get(owned_by or "", PROTOCOL_ONLY)
