@@ -70,8 +70,10 @@ FLOORS: list[dict[str, set[str]]] = [
         "edges.engines.model_files": {"edges.engines.gguf"},
         "edges.engines.tokens": set(),
         "edges.engines.precision": {"edges.engines.base"},
-        "edges.engines.generation": {"edges.clock"},
+        "edges.engines.answering": {"edges.clock"},
+        "edges.engines.generation": {"edges.engines.answering"},
         "edges.engines._transformers": {
+            "edges.engines.answering",
             "edges.clock",
             "edges.engines.base",
             "edges.engines.generation",
@@ -91,6 +93,15 @@ FLOORS: list[dict[str, set[str]]] = [
             "edges.engines.orphan_guard",
             "edges.engines.vllm_answer",
             "edges.engines.vllm_arguments",
+        },
+        "edges.engines.llama_model": {"edges.engines.answering"},
+        "edges.engines._llama_cpp": {
+            "edges.clock",
+            "edges.engines.answering",
+            "edges.engines.base",
+            "edges.engines.gguf",
+            "edges.engines.llama_model",
+            "edges.engines.model_files",
         },
         "edges.engines._openai": {
             "edges.engines.base",

@@ -148,7 +148,7 @@ def test_a_request_ends_at_its_time_limit(tiny: TinyEngine, monkeypatch: pytest.
     ticks = iter(range(10_000))
     monkeypatch.setattr(clock, "now_s", lambda: float(next(ticks)))
     found = answer(tiny, max_tokens=100, timeout_s=5)
-    assert found.error == "timed out after 5 s, 5 tokens in"
+    assert found.error == "timed out after 5 s, 6 tokens in"
     assert sample_of(found).ttft_ms is None
 
 

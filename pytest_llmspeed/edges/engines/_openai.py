@@ -78,7 +78,9 @@ class OpenAIEngine:
     async def exchange(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Exchange:
         """Send one streamed request; failures are in `Exchange.error`."""
         further = self._dialect.fields(request, cold=self.backend.prefix_cache == "cold")
-        found = await ask(self._client, request, self._headers, self.backend.model, on_event, further)
+        found = await ask(
+            self._client, request, self._headers, self.backend.model, on_event=on_event, further=further
+        )
         for secret in self._secrets:
             if found.error and secret in found.error:
                 found = replace(found, error=found.error.replace(secret, "***"))

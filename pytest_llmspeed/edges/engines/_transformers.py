@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from typing import Any, ClassVar, Self
 
 from pytest_llmspeed.core.environment import Hardware
 from pytest_llmspeed.core.errors import EngineError
-from pytest_llmspeed.core.exchange import Event, Exchange, Request
+from pytest_llmspeed.core.exchange import Exchange, Request
 from pytest_llmspeed.core.record import Backend
 from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.engines import precision
+from pytest_llmspeed.edges.engines.answering import OnEvent, across, in_worker
 from pytest_llmspeed.edges.engines.base import EngineSpec
 from pytest_llmspeed.edges.engines.generation import Generation
 from pytest_llmspeed.edges.engines.model_files import ModelSource
@@ -68,23 +67,16 @@ class TransformersEngine:
         shown = EngineSpec.of(spec.backend, source.name, spec.precision, options)
         return cls("transformers", model, tokenizer, shown, revision)
 
-    async def exchange(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Exchange:
+    async def exchange(self, request: Request, on_event: OnEvent | None = None) -> Exchange:
         """Generate in a worker thread; a cancelled request has ended before this returns.
 
         t0 is now: where several requests are made at once, each waits its turn, and that counts.
         """
-        started_s = clock.now_s()
-        loop = asyncio.get_running_loop()
-        stop = threading.Event()
-        tell = None if on_event is None else _across(loop, on_event)
-        generation = Generation(self._model, self._tokenizer, request, stop, tell)
-        work = loop.run_in_executor(self._worker, generation.run, started_s)
-        try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            stop.set()
-            await asyncio.wait([work])
-            raise
+        started_s, stop = clock.now_s(), threading.Event()
+        generation = Generation(
+            self._model, self._tokenizer, request, started_s=started_s, stop=stop, on_event=across(on_event)
+        )
+        return await in_worker(self._worker, generation.run, stop)
 
     async def close(self) -> None:
         """Drop the model and give its memory back."""
@@ -98,15 +90,6 @@ class TransformersEngine:
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-
-
-def _across(loop: asyncio.AbstractEventLoop, tell: Callable[[Event], None]) -> Callable[[Event], None]:
-    """What another thread may call to have `tell` called in the loop."""
-
-    def schedule(event: Event) -> None:
-        loop.call_soon_threadsafe(tell, event)
-
-    return schedule
 
 
 def import_libraries() -> tuple[Any, Any]:

@@ -4,74 +4,63 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pytest_llmspeed.core.exchange import Event, Exchange, Request, Usage
-from pytest_llmspeed.edges import clock
-
-TAKEN = frozenset({"ignore_eos", "min_tokens", "seed", "tools", "top_k", "top_p"})
-"""What `extra_body` may hold for an engine in process. `tools` go into the chat template; a model that
-calls one says so in its text."""
-
-
-class _StopError(Exception):
-    """Ends a request, from inside the streamer of `generate` too; its text is the request's error."""
+from pytest_llmspeed.core.exchange import Exchange, Request
+from pytest_llmspeed.edges.engines.answering import (
+    SEED,
+    Answering,
+    OnEvent,
+    StopError,
+    check_request,
+    no_template,
+)
 
 
 class Generation:
-    """A request being answered. `run` is called once, in any thread; setting `stop` ends it early.
-
-    `on_event`, where given, is called in that thread with each event once it is stamped.
-    """
+    """A request made at `started_s`, being answered. `run` is called once, in any thread."""
 
     def __init__(
         self,
         model: Any,
         tokenizer: Any,
         request: Request,
+        *,
+        started_s: float,
         stop: threading.Event,
-        on_event: Callable[[Event], None] | None = None,
+        on_event: OnEvent | None = None,
     ) -> None:
-        self._model, self._tokenizer, self._request, self._stop = model, tokenizer, request, stop
+        self._model, self._tokenizer, self._request = model, tokenizer, request
         self._ends = _end_tokens(model, tokenizer)
-        self._texts = _Texts(tokenizer, on_event)
-        self._tells = on_event is not None
-        self._deadline_s = 0.0
-        self._yields: list[tuple[float, int]] = []
+        pieces = _Pieces(tokenizer)
+        self._answering = Answering(
+            request, started_s, stop, ends=self._ends, pieces=pieces, on_event=on_event
+        )
         self._prompt_seen = False
 
-    def run(self, started_s: float) -> Exchange:
-        """Return the exchange of a request made at `started_s`; what goes wrong is in its `error`."""
-        self._deadline_s = started_s + self._request.timeout_s
+    def run(self) -> Exchange:
+        """Return the exchange; what goes wrong is in its `error`."""
         try:
+            check_request(self._request)
             prompt = self._prompt()
             self._generate(prompt)
-        except _StopError as stopped:
-            return Exchange(self._request, started_s, self._events(), error=str(stopped))
+        except StopError as stopped:
+            return self._answering.stopped(stopped)
         except (RuntimeError, ValueError, MemoryError, IndexError) as error:
-            text = f"{type(error).__name__}: {error}".splitlines()[0]
-            return Exchange(self._request, started_s, error=text)
-        return self._finished(started_s, prompt["input_ids"].shape[-1])
+            return self._answering.broken(error)
+        return self._answering.finished(prompt["input_ids"].shape[-1])
 
     def put(self, tokens: Any) -> None:
         """Take in the prompt, then each token: what `generate` calls on its streamer.
 
-        They come from the device already, copied for its stop check too: a stamp waits for nothing more.
+        It has copied them from the device already, as it does for its stop check too: their stamps
+        wait for nothing of our own.
         """
-        stamp_s = clock.now_s()
-        if not self._prompt_seen:
-            self._prompt_seen = True
-            return
-        token = int(tokens[0])
-        self._yields.append((stamp_s, token))
-        if self._tells and token not in self._ends:
-            self._texts.step(stamp_s, token)
-        if self._stop.is_set():
-            raise _StopError("cancelled")
-        if stamp_s > self._deadline_s:
-            raise _StopError(f"timed out after {self._request.timeout_s:g} s, {len(self._yields)} tokens in")
+        if self._prompt_seen:
+            self._answering.add(int(tokens[0]))
+        self._prompt_seen = True
 
     def end(self) -> None:
         """Do nothing: `generate` returns next."""
@@ -89,17 +78,13 @@ class Generation:
         elif isinstance(request.prompt, str):
             encoded = tokenizer(request.prompt, return_tensors="pt")
         else:
-            raise ValueError(
-                "the model has no chat template, so it takes a text, not messages"
-                if request.endpoint == "chat"
-                else "endpoint='completions' takes a text, not messages"
-            )
+            raise no_template(request)
         return encoded.to(self._model.device)
 
     def _generate(self, prompt: Any) -> None:
         import torch
 
-        seed = self._request.extra_body.get("seed", 0)
+        seed = self._request.extra_body.get("seed", SEED)
         if self._request.temperature:
             torch.manual_seed(seed)
         with torch.inference_mode(), _finite_logits(self._model):
@@ -114,10 +99,6 @@ class Generation:
         from transformers import GenerationConfig
 
         extra, request = self._request.extra_body, self._request
-        if request.model is not None:
-            raise ValueError(f"model={request.model!r}: an engine in process has one model, the backend's")
-        if unknown := sorted(extra.keys() - TAKEN):
-            raise ValueError(f"extra_body: an engine in process takes {sorted(TAKEN)}, not {unknown}")
         limit = request.limit or max(self._context() - prompt_tokens, 1)
         sampled = bool(request.temperature)
         sampling = {"temperature": request.temperature, "top_k": 0, "top_p": 1.0} if sampled else {}
@@ -137,25 +118,6 @@ class Generation:
     def _context(self) -> int:
         return int(getattr(self._model.config, "max_position_embeddings", 4096))
 
-    def _finished(self, started_s: float, prompt_tokens: int) -> Exchange:
-        ended_by_model = bool(self._yields) and self._yields[-1][1] in self._ends
-        if ended_by_model:
-            self._yields.pop()
-        return Exchange(
-            request=self._request,
-            started_s=started_s,
-            events=self._events(),
-            usage=Usage(prompt_tokens, output_tokens=len(self._yields), cached_tokens=0),
-            token_source="engine",
-            finish_reason="stop" if ended_by_model else "length",
-        )
-
-    def _events(self) -> tuple[Event, ...]:
-        """The tokens as text, made here and not between the tokens, unless somebody listens."""
-        for stamp_s, token in self._yields[self._texts.steps :]:
-            self._texts.step(stamp_s, token)
-        return self._texts.end()
-
 
 def _end_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
     configured = model.generation_config.eos_token_id
@@ -166,40 +128,9 @@ def _end_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
     return frozenset(configured if isinstance(configured, list | tuple) else (int(configured),))
 
 
-class _Texts:
-    """Stamped tokens → events: a token that completes no character joins the next one that does."""
-
-    def __init__(self, tokenizer: Any, on_event: Callable[[Event], None] | None) -> None:
-        self._pieces, self._on_event = _Pieces(tokenizer), on_event
-        self._events: list[Event] = []
-        self._held, self._stamp_s = 0, 0.0
-        self.steps = 0
-
-    def step(self, stamp_s: float, token: int) -> None:
-        """Take in a further token."""
-        self.steps += 1
-        self._held += 1
-        self._stamp_s = stamp_s
-        if text := self._pieces.step(token):
-            self._add(text)
-
-    def end(self) -> tuple[Event, ...]:
-        """Return all events, the last one with what its tokens left unfinished."""
-        if self._held and (text := self._pieces.rest()):
-            self._add(text)
-        return tuple(self._events)
-
-    def _add(self, text: str) -> None:
-        event = Event(self._stamp_s, text=text, tokens=self._held)
-        self._held = 0
-        self._events.append(event)
-        if self._on_event is not None:
-            self._on_event(event)
-
-
 @contextmanager
 def _finite_logits(model: Any) -> Iterator[None]:
-    """Raise `_StopError` at the end if the last logits of a model were NaN or Inf.
+    """Raise `StopError` at the end if the last logits of a model were NaN or Inf.
 
     Looked at when all tokens are stamped: what overflows in the cache stays there, so the last ones tell.
     """
@@ -213,7 +144,7 @@ def _finite_logits(model: Any) -> Iterator[None]:
     finally:
         hook.remove()
         if last and not bool(last[-1].isfinite().all()):
-            raise _StopError(_not_finite(str(model.dtype)))
+            raise StopError(_not_finite(str(model.dtype)))
 
 
 def _not_finite(dtype: str) -> str:

@@ -12,44 +12,14 @@ from typing import Any, BinaryIO
 from pytest_llmspeed.core.errors import EngineError
 
 MAGIC = b"GGUF"
-TYPE_KEY = "general.file_type"
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
-TYPES = {
-    0: "f32",
-    1: "f16",
-    2: "q4_0",
-    3: "q4_1",
-    7: "q8_0",
-    8: "q5_0",
-    9: "q5_1",
-    10: "q2_k",
-    11: "q3_k_s",
-    12: "q3_k_m",
-    13: "q3_k_l",
-    14: "q4_k_s",
-    15: "q4_k_m",
-    16: "q5_k_s",
-    17: "q5_k_m",
-    18: "q6_k",
-    19: "iq2_xxs",
-    20: "iq2_xs",
-    21: "q2_k_s",
-    22: "iq3_xs",
-    23: "iq3_xxs",
-    24: "iq1_s",
-    25: "iq4_nl",
-    26: "iq3_s",
-    27: "iq3_m",
-    28: "iq2_s",
-    29: "iq2_m",
-    30: "iq4_xs",
-    31: "iq1_m",
-    32: "bf16",
-    36: "tq1_0",
-    37: "tq2_0",
-    38: "mxfp4",
-}
+NAMES = (
+    "f32 f16 q4_0 q4_1 - - - q8_0 q5_0 q5_1 q2_k q3_k_s q3_k_m q3_k_l q4_k_s q4_k_m q5_k_s q5_k_m q6_k "
+    "iq2_xxs iq2_xs q2_k_s iq3_xs iq3_xxs iq1_s iq4_nl iq3_s iq3_m iq2_s iq2_m iq4_xs iq1_m bf16 - - - "
+    "tq1_0 tq2_0 mxfp4"
+)
+TYPES = {number: name for number, name in enumerate(NAMES.split()) if name != "-"}
 """`general.file_type` → the name of the type that most weights of the file have."""
 
 
@@ -58,12 +28,22 @@ def weights_type(path: Path) -> str:
 
     Raises `EngineError` for a file that is no GGUF.
     """
+    return TYPES.get(_value_of(path, "general.file_type"), "unknown")
+
+
+def context_length(path: Path) -> int | None:
+    """Return how many tokens of context the model was made for; None where the file does not say."""
+    architecture = _value_of(path, "general.architecture")
+    found = _value_of(path, f"{architecture}.context_length")
+    return found if isinstance(found, int) else None
+
+
+def _value_of(path: Path, key: str) -> Any:
     try:
         with path.open("rb") as file:
-            found = _find(file, TYPE_KEY)
+            return _find(file, key)
     except (OSError, ValueError, KeyError, struct.error) as error:
         raise EngineError(f"model {str(path)!r} cannot be read as GGUF: {error}") from error
-    return TYPES.get(found, "unknown")
 
 
 def _find(file: BinaryIO, wanted: str) -> Any:

@@ -13,6 +13,7 @@ BUILT_IN = {
     "tiny": "pytest_llmspeed.edges.engines._tiny:TinyEngine",
     "transformers": "pytest_llmspeed.edges.engines._transformers:TransformersEngine",
     "vllm": "pytest_llmspeed.edges.engines._vllm:VLLMEngine",
+    "llama-cpp": "pytest_llmspeed.edges.engines._llama_cpp:LlamaCppEngine",
     "openai": "pytest_llmspeed.edges.engines._openai:OpenAIEngine",
     "vllm-server": "pytest_llmspeed.edges.engines._server:VLLMServer",
     "sglang-server": "pytest_llmspeed.edges.engines._server:SGLangServer",

@@ -37,7 +37,7 @@ class ServerFacts:
 
     def served_model(self, source: ModelSource | None) -> str:
         """Return the name by which the server knows the model; raises `EngineError` if it cannot be told."""
-        listed = listed_models(self._get("/v1/models") or b"") or []
+        listed = list(listed_models(self._get("/v1/models") or b"") or ())
         ours = (source.name, source.path) if source else ()
         for known in ours:
             if known in listed:

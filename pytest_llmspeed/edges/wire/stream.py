@@ -21,6 +21,7 @@ async def ask(
     request: Request,
     headers: Mapping[str, str],
     model: str | None,
+    *,
     on_event: Callable[[Event], None] | None = None,
     further: Mapping[str, Any] | None = None,
 ) -> Exchange:
