@@ -44,13 +44,17 @@ class LlamaCppEngine:
     options: ClassVar[frozenset[str]] = ARGUMENTS | {"prefix_cache"}
     prefix_caches: ClassVar[tuple[str, ...]] = ("cold", "warm")
     device: ClassVar[str | None] = "local"
-    libraries: ClassVar[tuple[str, ...]] = ("llama_cpp",)
 
     def __init__(self, model: LlamaModel, backend: Backend, hardware: Hardware) -> None:
         self._model = model
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="llmspeed-llama")
         self.backend = backend
         self.hardware = hardware
+
+    @classmethod
+    def libraries(cls, spec: EngineSpec) -> tuple[str, ...]:  # noqa: ARG003  (one runs all)
+        """Return the module that runs a model."""
+        return ("llama_cpp",)
 
     @classmethod
     def start(cls, spec: EngineSpec) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from typing import Any, ClassVar, Self
@@ -34,7 +35,6 @@ class TransformersEngine:
     )
     prefix_caches: ClassVar[tuple[str, ...]] = ("cold",)
     device: ClassVar[str | None] = "local"
-    libraries: ClassVar[tuple[str, ...]] = ("torch", "transformers")
 
     def __init__(self, name: str, model: Any, tokenizer: Any, spec: EngineSpec, revision: str | None) -> None:
         self._model, self._tokenizer = model, tokenizer
@@ -47,9 +47,14 @@ class TransformersEngine:
             precision=precision.checked(model, spec.precision, spec.model),
             prefix_cache="cold",
             options=spec.options,
-            versions={name: version(name) for name in self.libraries},
+            versions=_versions(self.libraries(spec)),
         )
         self.hardware = Hardware(gpus=_gpu_name(model.device))
+
+    @classmethod
+    def libraries(cls, spec: EngineSpec) -> tuple[str, ...]:
+        """Return the modules that run a model of `spec`."""
+        return ("torch", "transformers", *precision.LIBRARIES.get(spec.precision, ()))
 
     @classmethod
     def start(cls, spec: EngineSpec) -> Self:
@@ -158,6 +163,10 @@ def first_line(error: Exception) -> str:
     """Return the first line of an error's message, or its type where it has none."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def _versions(modules: Iterable[str]) -> dict[str, str]:
+    return {name: version(name) for name in dict.fromkeys(each.partition(".")[0] for each in modules)}
 
 
 def _gpu_name(device: Any) -> str | None:

@@ -13,7 +13,7 @@ from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.engines.base import Engine, EngineSpec, is_alive
 from pytest_llmspeed.edges.engines.registry import Registry
 from pytest_llmspeed.edges.loop import LoopThread
-from pytest_llmspeed.edges.telemetry.memory import MemoryWatch
+from pytest_llmspeed.edges.telemetry.memory import MemoryWatch, give_back_unused
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +99,12 @@ def _loaded(kind: type[Engine], spec: EngineSpec) -> Running:
 
     Its libraries are imported first: they are loaded once a run, which only its first engine would pay.
     """
-    for library in getattr(kind, "libraries", ()):
+    libraries = getattr(kind, "libraries", None)
+    for library in libraries(spec) if libraries else ():
         with suppress(ImportError):  # the start will say what to install
             import_module(library)
     memory, before_s = MemoryWatch(), clock.now_s()
     engine = kind.start(spec)
     engine.backend = replace(engine.backend, load_s=clock.now_s() - before_s)
+    give_back_unused()  # what only the load needed is no memory of the engine at work
     return Running(engine, memory)

@@ -16,7 +16,11 @@ from pytest_llmspeed.core.errors import EngineError
 from pytest_llmspeed.edges.engines.base import AUTO
 
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-QUANTISED = ("int8", "int4")
+LIBRARIES = {
+    "int8": ("torchao.quantization",),
+    "int4": ("torchao.quantization", "torchao.prototype.quantization.int4"),
+}
+QUANTISED = tuple(LIBRARIES)
 COMPUTED_IN = "bf16"
 GROUP = 32
 """So many weights of a row share a scale in int4, as in the four-bit types of GGUF."""
@@ -40,6 +44,14 @@ def quantise(model: Any, precision: str) -> None:
         quantize_(model, how, filter_fn=lambda module, _: any(module is layer for layer in chosen))
     except ImportError as error:
         raise EngineError(f"precision {precision!r} needs torchao 0.18: {INSTALL} ({error})") from error
+    _let_go_of_the_file(model)
+
+
+def _let_go_of_the_file(model: Any) -> None:
+    """Copy what was not quantised: as long as one weight is a view of the mapped file, all of it stays."""
+    for parameter in model.parameters():
+        if _kind(parameter) not in QUANTISED:
+            parameter.data = parameter.data.clone()
 
 
 def _int4(model: Any, layers: list[Any]) -> Any:

@@ -6,6 +6,7 @@ Read from /proc, so on Linux only; elsewhere it is None.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import re
 import sys
@@ -26,7 +27,7 @@ class MemoryWatch:
     """
 
     def __init__(self) -> None:
-        _give_back_unused()
+        give_back_unused()
         self._before_mib = _resident_mib("VmRSS")
         self._forgotten = False
 
@@ -116,8 +117,9 @@ def _parent(pid: int) -> int:
     return int(stat.rpartition(")")[2].split()[1])
 
 
-def _give_back_unused() -> None:
-    """Let the C library return what it holds free (glibc does), so that it is not taken for used."""
+def give_back_unused() -> None:
+    """Let Python and the C library (glibc does) return what they hold free: it is not to count as used."""
+    gc.collect()
     if sys.platform != "linux":
         return
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
