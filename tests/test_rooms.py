@@ -48,7 +48,7 @@ FLOORS: list[dict[str, set[str]]] = [
         "edges.processes": set(),
         "edges.telemetry.cpu": {"edges.clock", "edges.processes"},
         "edges.store.folder": {"edges.store.run_file"},
-        "edges.telemetry.memory": set(),
+        "edges.telemetry.memory": {"edges.processes"},
         "edges.store.run_file": set(),
         "edges.wire.sse": set(),
         "edges.wire.stamps": {"edges.clock"},
@@ -97,6 +97,7 @@ FLOORS: list[dict[str, set[str]]] = [
         "edges.engines.llama_model": {"edges.engines.answering"},
         "edges.engines._llama_cpp": {
             "edges.clock",
+            "edges.machine",
             "edges.engines.answering",
             "edges.engines.base",
             "edges.engines.gguf",
@@ -112,12 +113,13 @@ FLOORS: list[dict[str, set[str]]] = [
             "edges.wire.stream",
         },
         "edges.engines.guard": set(),
-        "edges.engines.recipes": set(),
+        "edges.engines.recipes": {"edges.wire.dialects"},
         "edges.engines.symptoms": set(),
         "edges.engines.launch": {
             "edges.engines.base",
             "edges.engines.model_files",
             "edges.engines.recipes",
+            "edges.wire.dialects",
         },
         "edges.engines.own_server": {"edges.engines.launch", "edges.engines.recipes"},
         "edges.engines.supervisor": {
@@ -146,6 +148,7 @@ FLOORS: list[dict[str, set[str]]] = [
             "edges.engines.symptoms",
             "edges.engines.tokens",
             "edges.wire.http",
+            "edges.wire.dialects",
         },
     },
     {

@@ -6,6 +6,8 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 
+PROC = "/proc"
+
 
 @dataclass(frozen=True, slots=True)
 class Process:
@@ -17,24 +19,34 @@ class Process:
 
 def ticks_of_tree(root: int) -> int:
     """Return the clock ticks that a process and all its descendants took, 0 where there is no /proc."""
-    everyone = _processes()
+    return sum(process.ticks for process in _tree(root).values())
+
+
+def numbers_of_tree(root: int) -> list[int]:
+    """Return the numbers of a process and all its descendants, none where there is no /proc."""
+    return list(_tree(root))
+
+
+def _tree(root: int) -> dict[int, Process]:
+    everyone, found = _processes(), {}
     children: dict[int, list[int]] = {}
     for pid, process in everyone.items():
         children.setdefault(process.parent, []).append(pid)
-    total, waiting = 0, [root]
+    waiting = [root]
     while waiting:
         pid = waiting.pop()
-        total += everyone[pid].ticks if pid in everyone else 0
+        if pid in everyone:
+            found[pid] = everyone[pid]
         waiting += children.get(pid, ())
-    return total
+    return found
 
 
 def _processes() -> dict[int, Process]:
     """All processes that can be seen, by number."""
     found = {}
-    names = os.listdir("/proc") if os.path.isdir("/proc/self") else []
+    names = os.listdir(PROC) if os.path.isdir(f"{PROC}/self") else []
     for name in filter(str.isdigit, names):
-        with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # it may end meanwhile
+        with suppress(OSError), open(f"{PROC}/{name}/stat", "rb") as file:  # it may end meanwhile
             fields = file.read().rpartition(b")")[2].split()  # the name before may hold anything
             found[int(name)] = Process(int(fields[1]), sum(map(int, fields[11:15])))
     return found

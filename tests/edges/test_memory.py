@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_llmspeed.edges import processes
 from pytest_llmspeed.edges.telemetry import memory
 from pytest_llmspeed.edges.telemetry.memory import MemoryWatch
 
@@ -57,7 +58,7 @@ def test_children_count() -> None:
 
 def test_without_proc_nothing_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """None, not 0, where the system does not tell."""
-    monkeypatch.setattr(memory, "PROC", tmp_path / "no-proc")
+    monkeypatch.setattr(processes, "PROC", str(tmp_path / "no-proc"))
     watch = MemoryWatch()
     watch.forget_peak()
     assert watch.peak_mib() is None

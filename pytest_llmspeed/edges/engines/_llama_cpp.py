@@ -12,7 +12,7 @@ from pytest_llmspeed.core.environment import Hardware
 from pytest_llmspeed.core.errors import EngineError
 from pytest_llmspeed.core.exchange import Exchange, Request
 from pytest_llmspeed.core.record import Backend
-from pytest_llmspeed.edges import clock
+from pytest_llmspeed.edges import clock, machine
 from pytest_llmspeed.edges.engines import gguf
 from pytest_llmspeed.edges.engines.answering import Answering, OnEvent, across, in_worker
 from pytest_llmspeed.edges.engines.base import AUTO, EngineSpec
@@ -76,7 +76,7 @@ class LlamaCppEngine:
             versions={"llama_cpp_python": version("llama_cpp_python")},
         )
         on_gpu = bool(arguments["n_gpu_layers"]) and llama_cpp.llama_supports_gpu_offload()
-        hardware = Hardware(gpus="gpu" if on_gpu else None)
+        hardware = Hardware(gpus=machine.gpus() if on_gpu else None)
         return cls(LlamaModel(llama, warm=cache == "warm"), backend, hardware)
 
     async def exchange(self, request: Request, on_event: OnEvent | None = None) -> Exchange:

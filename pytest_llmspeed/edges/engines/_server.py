@@ -26,12 +26,13 @@ from pytest_llmspeed.edges.engines.launch import (
     Order,
     launch,
 )
-from pytest_llmspeed.edges.engines.recipes import VALUE, Recipe
+from pytest_llmspeed.edges.engines.recipes import Recipe
 from pytest_llmspeed.edges.engines.server_facts import ServerFacts
 from pytest_llmspeed.edges.engines.server_tokens import ServerTokenCounter
 from pytest_llmspeed.edges.engines.supervisor import ServerProcess, StartError, new_place
 from pytest_llmspeed.edges.engines.symptoms import symptom
 from pytest_llmspeed.edges.engines.tokens import TokenCounter
+from pytest_llmspeed.edges.wire.dialects import VALUE
 from pytest_llmspeed.edges.wire.http import BaseURL
 
 LAST_WORDS_S = 0.5

@@ -12,7 +12,8 @@ from typing import Any, Self
 from pytest_llmspeed.core.errors import EngineError, did_you_mean
 from pytest_llmspeed.edges.engines.base import AUTO, EngineSpec
 from pytest_llmspeed.edges.engines.model_files import ModelSource
-from pytest_llmspeed.edges.engines.recipes import PYTHON, VALUE, Recipe, Way, filled
+from pytest_llmspeed.edges.engines.recipes import PYTHON, Recipe, Way, filled
+from pytest_llmspeed.edges.wire.dialects import VALUE
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 600.0

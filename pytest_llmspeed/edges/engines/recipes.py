@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-PYTHON, VALUE = "{python}", "{value}"
+from pytest_llmspeed.edges.wire.dialects import DIALECTS, EXACT, VALUE
+
+PYTHON = "{python}"
 OPTIONS_FILE = "options.yaml"
+LLAMA_CPP, LLAMA_CPP_SERVER = DIALECTS["llamacpp"], DIALECTS["me"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,6 @@ def _flag(name: str) -> Way:
 
 TOKENS_OF_EVENTS = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
 """Asks for the tokens so far with each event: how many it carries is then known, not assumed."""
-EXACT_LENGTH = Way(body={"min_tokens": VALUE, "ignore_eos": True})
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 VLLM = Recipe(
@@ -132,7 +134,7 @@ VLLM = Recipe(
         },
     },
     prefix_cache={"cold": _flag("--no-enable-prefix-caching"), "warm": _flag("--enable-prefix-caching")},
-    forced=EXACT_LENGTH,
+    forced=Way(body=EXACT),
     key=Way(env={"VLLM_API_KEY": "{key}"}),
     health="/health",
     metrics="/metrics",
@@ -167,7 +169,7 @@ SGLANG = Recipe(
         },
     },
     prefix_cache={"cold": _flag("--disable-radix-cache"), "warm": Way()},
-    forced=EXACT_LENGTH,
+    forced=Way(body=EXACT),
     key=Way(arguments=("--api-key", "{key}")),
     health="/health",
     metrics="/metrics",
@@ -201,7 +203,7 @@ TENSORRT_LLM = Recipe(
         "cold": Way(config={"kv_cache_config.enable_block_reuse": False}),
         "warm": Way(config={"kv_cache_config.enable_block_reuse": True}),
     },
-    forced=EXACT_LENGTH,
+    forced=Way(body=EXACT),
     health="/health",
     metrics="/metrics",
     versions=(("/version", "version"),),
@@ -224,8 +226,8 @@ LLAMA_SERVER = Recipe(
         "threads": _argument("--threads"),
         "gpu_layers": _argument("--n-gpu-layers"),
     },
-    prefix_cache={"cold": Way(body={"cache_prompt": False}), "warm": Way(body={"cache_prompt": True})},
-    forced=Way(body={"ignore_eos": True}),
+    prefix_cache={"cold": Way(body=LLAMA_CPP.cold or {}), "warm": Way(body={"cache_prompt": True})},
+    forced=Way(body=LLAMA_CPP.forced),
     key=Way(env={"LLAMA_API_KEY": "{key}"}),
     health="/health",
     metrics="/metrics",
@@ -263,7 +265,7 @@ LLAMA_CPP_PYTHON = Recipe(
             *("--host", "{host}", "--port", "{port}", "--interrupt_requests", "false"),
         ),
         env={"HOST": "{host}", "PORT": "{port}"},
-        body={"repeat_penalty": 1.0},
+        body=LLAMA_CPP_SERVER.plain,
     ),
     options={
         "context_length": _argument("--n_ctx"),
@@ -271,7 +273,7 @@ LLAMA_CPP_PYTHON = Recipe(
         "gpu_layers": _argument("--n_gpu_layers"),
     },
     prefix_cache={"cold": Way(env={COLD: "cold"}), "warm": Way(env={COLD: "warm"})},
-    forced=Way(body={"min_tokens": VALUE}),
+    forced=Way(body=LLAMA_CPP_SERVER.forced),
     key=Way(env={"API_KEY": "{key}"}),
     versions=(("/openapi.json", "info", "version"),),
     count="/extras/tokenize/count",

@@ -10,11 +10,11 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-PROC = Path("/proc")
+from pytest_llmspeed.edges import processes
+
 FORGET_PEAK = "5"
 """What the kernel takes in clear_refs to let the peak begin anew at what is resident now."""
 MIB = 2**20
@@ -36,7 +36,7 @@ class MemoryWatch:
         if torch := _torch_on_gpu():
             for device in range(torch.cuda.device_count()):
                 torch.cuda.reset_peak_memory_stats(device)
-        forgotten = [_forget_peak(pid) for pid in _process_tree()]
+        forgotten = [_forget_peak(pid) for pid in processes.numbers_of_tree(os.getpid())]
         self._forgotten = all(forgotten)
 
     def peak_mib(self) -> float | None:
@@ -64,7 +64,7 @@ def _torch_on_gpu() -> Any | None:
 
 def _resident_mib(field: str) -> float | None:
     """The sum of a field of /proc/PID/status over this process and all below it."""
-    found = [_status_kib(pid, field) for pid in _process_tree()]
+    found = [_status_kib(pid, field) for pid in processes.numbers_of_tree(os.getpid())]
     known = [kib for kib in found if kib is not None]
     return sum(known) / 1024 if known else None
 
@@ -72,7 +72,7 @@ def _resident_mib(field: str) -> float | None:
 def _status_kib(pid: int, field: str) -> int | None:
     """A field of a process's status; None of one that has ended, or where there is no /proc."""
     try:
-        status = (PROC / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
+        status = Path(processes.PROC, str(pid), "status").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
     found = re.search(rf"^{field}:\s+(\d+) kB", status, re.MULTILINE)
@@ -81,40 +81,10 @@ def _status_kib(pid: int, field: str) -> int | None:
 
 def _forget_peak(pid: int) -> bool:
     try:
-        (PROC / str(pid) / "clear_refs").write_text(FORGET_PEAK, encoding="ascii")
-    except FileNotFoundError:
-        return PROC.exists()  # it has ended meanwhile
-    except OSError:
-        return False
+        Path(processes.PROC, str(pid), "clear_refs").write_text(FORGET_PEAK, encoding="ascii")
+    except OSError as error:
+        return isinstance(error, FileNotFoundError)  # it has ended meanwhile
     return True
-
-
-def _process_tree() -> Iterator[int]:
-    """The ids of this process and of all that descend from it."""
-    children: dict[int, list[int]] = {}
-    for pid in _all_processes():
-        children.setdefault(_parent(pid), []).append(pid)
-    waiting = [os.getpid()]
-    while waiting:
-        pid = waiting.pop()
-        yield pid
-        waiting += children.get(pid, [])
-
-
-def _all_processes() -> Iterator[int]:
-    try:
-        names = os.listdir(PROC)
-    except OSError:
-        return
-    yield from (int(name) for name in names if name.isdigit())
-
-
-def _parent(pid: int) -> int:
-    try:
-        stat = (PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return 0
-    return int(stat.rpartition(")")[2].split()[1])
 
 
 def give_back_unused() -> None:

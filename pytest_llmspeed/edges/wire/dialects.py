@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_llmspeed.core.exchange import Request
 
-TOKENS, SALT = "{tokens}", "{salt}"
+VALUE, SALT = "{value}", "{salt}"
 SEED = 0
 
 
@@ -17,7 +17,7 @@ SEED = 0
 class Dialect:
     """The further fields of a request's body that one kind of server takes.
 
-    `owned_by` is what it calls itself in its list of models. `forced` makes an answer `{tokens}`
+    `owned_by` is what it calls itself in its list of models. `forced` makes an answer `{value}`
     tokens long, nothing where the server has no means. `plain` turns off the penalties that it, or
     the model's own defaults, would change the argmax by. `cold` keeps a request from the prefix
     cache, None where the server has no means; `{salt}` is another one for each request.
@@ -38,11 +38,11 @@ class Dialect:
             wanted |= self.forced
         if cold:
             wanted |= self.cold or {}
-        values = {TOKENS: request.output_tokens, SALT: secrets.token_hex(8)}
+        values = {VALUE: request.output_tokens, SALT: secrets.token_hex(8)}
         return {name: values.get(value, value) for name, value in wanted.items()}
 
 
-EXACT = {"ignore_eos": True, "min_tokens": TOKENS}
+EXACT = {"ignore_eos": True, "min_tokens": VALUE}
 DIALECTS = {
     dialect.owned_by: dialect
     for dialect in (
@@ -51,7 +51,7 @@ DIALECTS = {
         Dialect("tensorrt_llm", EXACT),
         Dialect("llamacpp", {"ignore_eos": True}, {"repeat_penalty": 1.0}, {"cache_prompt": False}),
         # the server of llama-cpp-python, which calls itself so
-        Dialect("me", {"min_tokens": TOKENS}, {"repeat_penalty": 1.0}),
+        Dialect("me", {"min_tokens": VALUE}, {"repeat_penalty": 1.0}),
     )
 }
 PROTOCOL_ONLY = Dialect("", seeded=False)
