@@ -13,6 +13,7 @@ from pytest_llmspeed.state import TestState, run_of, state_or_none
 if TYPE_CHECKING:
     from pytest_llmspeed.app.run import Run
     from pytest_llmspeed.core.record import TestRecord
+    from pytest_llmspeed.edges.engines.base import Engine
 
 
 class PerformanceFailure(pytest.fail.Exception):  # type: ignore[misc, name-defined]
@@ -74,16 +75,25 @@ def _raw_record(item: pytest.Item, state: TestState) -> TestRecord:
     from pytest_llmspeed.core.record import TestRecord
     from pytest_llmspeed.marks import identity_of, side_of
 
-    run, engine, recorder = run_of(item.config), state.engine, state.recorder
-    measured = recorder.measurement if recorder else Measurement()
-    return TestRecord(
+    recorder = state.recorder
+    record = TestRecord(
         nodeid=item.nodeid,
         identity=identity_of(item),
-        environment=run.environment_of(engine) if engine else "unknown",
-        backend=engine.backend if engine else None,
         side=side_of(item),
         workload=recorder.workload if recorder else (),
-        measurement=replace(measured, peak_memory_mib=run.pool.peak_memory_mib(engine) if engine else None),
+        measurement=recorder.measurement if recorder else Measurement(),
+    )
+    return _on_engine(record, state.engine, run_of(item.config)) if state.engine else record
+
+
+def _on_engine(record: TestRecord, engine: Engine, run: Run) -> TestRecord:
+    """The record with what is known of the engine."""
+    running = run.pool.running(engine)
+    return replace(
+        record,
+        environment=run.environment_of(engine),
+        backend=replace(engine.backend, load_s=running.load_s),
+        measurement=replace(record.measurement, peak_memory_mib=running.peak_memory_mib),
     )
 
 

@@ -256,7 +256,7 @@ def test_smollm2_answers_rightly_within_its_budgets_and_against_its_baseline(
     project: Project, smollm2: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A real model from its GGUF file: a right answer, generous budgets, a baseline stored and compared."""
-    monkeypatch.setattr(cpu, "read", lambda: None)  # a busy machine would store nothing
+    monkeypatch.setattr(cpu, "read", lambda root: None)  # a busy machine would store nothing
     project.write(
         f"""
         import pytest

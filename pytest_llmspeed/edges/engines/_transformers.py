@@ -26,7 +26,8 @@ class TransformersEngine:
     """A causal language model in this process, one request at a time.
 
     Options: `device` (default: cuda where there is one, else cpu), `attn_implementation`, `revision`,
-    `threads` (of torch, on the CPU), `trust_remote_code` (off unless asked).
+    `threads` (of torch, on the CPU), `trust_remote_code` (off unless asked), `prefix_cache` (always
+    "cold": `generate` begins each request without one).
     """
 
     precisions: ClassVar[tuple[str, ...]] = (*precision.DTYPES, *precision.QUANTISED)

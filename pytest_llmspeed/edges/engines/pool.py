@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 
@@ -18,10 +18,19 @@ from pytest_llmspeed.edges.telemetry.memory import MemoryWatch, give_back_unused
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A started engine, and what tells its memory: None for one that occupies nothing here."""
+    """A started engine; of one that occupies something here also how long that took, and its memory."""
 
     engine: Engine
-    memory: MemoryWatch | None
+    load_s: float | None = None
+    memory: MemoryWatch | None = None
+
+    @property
+    def peak_memory_mib(self) -> float | None:
+        """The most memory that the engine held since it was leased; None where that is not known."""
+        if self.memory is None:
+            return None
+        on_gpu = self.engine.hardware.gpus is not None
+        return self.memory.gpu_peak_mib() if on_gpu else self.memory.peak_mib()
 
 
 class Pool:
@@ -52,13 +61,9 @@ class Pool:
             running.memory.forget_peak()
         return running.engine
 
-    def peak_memory_mib(self, engine: Engine) -> float | None:
-        """The most memory that an engine held since it was leased; None where that is not known."""
-        for running in self._alive.values():
-            if running.engine is engine and running.memory:
-                on_gpu = engine.hardware.gpus is not None
-                return running.memory.gpu_peak_mib() if on_gpu else running.memory.peak_mib()
-        return None
+    def running(self, engine: Engine) -> Running:
+        """Return what is known of a leased engine."""
+        return next((each for each in self._alive.values() if each.engine is engine), Running(engine))
 
     def _started(self, spec: EngineSpec) -> Running:
         if spec in self._failed:
@@ -67,7 +72,7 @@ class Pool:
         device, kind = self._registry.device(spec), self._registry.engine(spec.backend)
         self._make_room(device)
         try:
-            return Running(kind.start(spec), None) if device is None else _loaded(kind, spec)
+            return Running(kind.start(spec)) if device is None else _loaded(kind, spec)
         except EngineError as error:
             self._failed[spec] = str(error)
             raise
@@ -105,6 +110,6 @@ def _loaded(kind: type[Engine], spec: EngineSpec) -> Running:
             import_module(library)
     memory, before_s = MemoryWatch(), clock.now_s()
     engine = kind.start(spec)
-    engine.backend = replace(engine.backend, load_s=clock.now_s() - before_s)
+    load_s = clock.now_s() - before_s
     give_back_unused()  # what only the load needed is no memory of the engine at work
-    return Running(engine, memory)
+    return Running(engine, load_s, memory)

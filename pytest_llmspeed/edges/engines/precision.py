@@ -44,6 +44,8 @@ def quantise(model: Any, precision: str) -> None:
         quantize_(model, how, filter_fn=lambda module, _: any(module is layer for layer in chosen))
     except ImportError as error:
         raise EngineError(f"precision {precision!r} needs torchao 0.18: {INSTALL} ({error})") from error
+    except (RuntimeError, ValueError, AssertionError) as error:  # no kernel for this device, most often
+        raise EngineError(f"the weights cannot become {precision} on {model.device}: {error}") from error
     _let_go_of_the_file(model)
 
 
