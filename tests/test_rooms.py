@@ -38,6 +38,14 @@ FLOORS: list[dict[str, set[str]]] = [
         "core.side_by_side": {"core.advice", "core.record"},
         "core.stored_tests": {"core.baselines", "core.decision", "core.environment"},
         "core.calibration": {"core.decision", "core.stats", "core.verdicts"},
+        "core.quality.rows": {"core.errors"},
+        "core.quality.contracts": set(),
+        "core.quality.prompts": {
+            "core.errors",
+            "core.exchange",
+            "core.quality.contracts",
+            "core.quality.rows",
+        },
     },
     {
         "edges.clock": set(),
@@ -45,6 +53,7 @@ FLOORS: list[dict[str, set[str]]] = [
         "edges.loop": set(),
         "edges.lock": set(),
         "edges.workload_files": set(),
+        "edges.prompt_files": set(),
         "edges.processes": set(),
         "edges.telemetry.cpu": {"edges.clock", "edges.processes"},
         "edges.store.folder": {"edges.store.run_file"},

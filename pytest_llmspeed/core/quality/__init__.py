@@ -1,0 +1,1 @@
+"""Have the answers become worse? Prompt sets, contracts, log-probabilities, paired statistics, verdict."""

@@ -1,0 +1,28 @@
+"""Prompt files on disk, and the general set that comes with the package → prompt sets."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from pytest_llmspeed.core.errors import SettingsError
+from pytest_llmspeed.core.quality.prompts import PromptSet, prompts_of
+from pytest_llmspeed.core.quality.rows import rows_of
+
+GENERAL = "general"
+
+
+def read_prompt_set(path: Path, name: str) -> PromptSet:
+    """Return the prompts of a file as a set of that name; raises `SettingsError` with file, line, field."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise SettingsError(f"prompt file {path} cannot be read: {why}") from error
+    return PromptSet(name, prompts_of(rows_of(text, path.name), name))
+
+
+def general_prompt_set() -> PromptSet:
+    """Return the set that is used where none is named: some 30 prompts over the usual tasks."""
+    file = files("pytest_llmspeed.edges") / "prompts" / f"{GENERAL}.jsonl"
+    return PromptSet(GENERAL, prompts_of(rows_of(file.read_text(encoding="utf-8"), file.name), GENERAL))

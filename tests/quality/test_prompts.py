@@ -1,0 +1,176 @@
+"""Prompt files: what may stand in one, and what is said of one that cannot be used."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_llmspeed.core.errors import SettingsError
+from pytest_llmspeed.core.quality.contracts import Choice, Contract, Number
+from pytest_llmspeed.core.quality.prompts import QualityPrompt, prompts_of
+from pytest_llmspeed.core.quality.rows import rows_of
+from pytest_llmspeed.edges.prompt_files import general_prompt_set, read_prompt_set
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+YAML = """
+- id: capital
+  prompt: What is the capital of France?
+  max_tokens: 8
+  expect:
+    contains: Paris
+    finish_reason: stop
+
+- id: refund
+  messages:
+    - {role: system, content: You are brief.}
+    - {role: user, content: "May I send it back?"}
+  samples: 3
+  temperature: 0.7
+  expect:
+    choice: {options: ["yes", "no"], correct: "yes"}
+    number: {value: 30, tolerance: 0.5}
+"""
+
+
+def parsed(text: str, file: str = "support.yaml") -> tuple[QualityPrompt, ...]:
+    return prompts_of(rows_of(text, file), file)
+
+
+def mistake(text: str, file: str = "support.yaml") -> str:
+    with pytest.raises(SettingsError) as caught:
+        parsed(text, file)
+    return str(caught.value)
+
+
+def test_a_yaml_file_gives_prompts_with_their_contracts() -> None:
+    """Texts and messages, with what is expected of the answers."""
+    capital, refund = parsed(YAML)
+    assert (capital.id, capital.prompt, capital.max_tokens) == (
+        "capital",
+        "What is the capital of France?",
+        8,
+    )
+    assert capital.contract == Contract(contains=("Paris",), finish_reason="stop")
+    assert [message["role"] for message in refund.prompt] == ["system", "user"]  # type: ignore[index]
+    assert (refund.samples, refund.temperature) == (3, 0.7)
+    assert refund.contract == Contract(choice=Choice(("yes", "no"), "yes"), number=Number(30.0, 0.5))
+
+
+def test_jsonl_says_the_same() -> None:
+    """One JSON object a line, empty lines left out."""
+    row: dict[str, Any] = {"id": "capital", "prompt": "What is the capital of France?", "max_tokens": 8}
+    row["expect"] = {"contains": ["Paris"], "finish_reason": "stop"}
+    assert parsed(f"\n{json.dumps(row)}\n", "support.jsonl") == parsed(YAML)[:1]
+
+
+def test_a_prompt_without_a_name_is_called_by_its_place() -> None:
+    """Its place among the prompts, not its line."""
+    assert [p.id for p in parsed("- prompt: one\n\n\n- prompt: two\n")] == ["prompt 1", "prompt 2"]
+
+
+def test_what_pairs_a_prompt_is_all_that_it_asks_but_not_its_name() -> None:
+    """A new contract makes it another prompt, a new name does not."""
+    (before,) = parsed("- {id: a, prompt: hello}")
+    (renamed,) = parsed("- {id: b, prompt: hello}")
+    (other,) = parsed("- {id: a, prompt: hello, expect: {contains: hi}}")
+    assert before.hash == renamed.hash
+    assert before.hash != other.hash
+
+
+def test_each_sample_has_a_seed_of_its_own() -> None:
+    """A greedy request has none."""
+    capital, refund = parsed(YAML)
+    assert capital.request(0, 60).extra_body == {}
+    assert [refund.request(n, 60).extra_body for n in (0, 1)] == [{"seed": 0}, {"seed": 1}]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "- prompt: hi\n  expct: {}",
+            "support.yaml:2: expct: there is no such field; did you mean 'expect'?",
+        ),
+        (
+            "- prompt: hi\n  expect:\n    contain: x",
+            "support.yaml:3: expect.contain: there is no such field; did you mean 'contains'?",
+        ),
+        ("- prompt: 42", "support.yaml:1: prompt: it has to be a text, not 42; put quotes around it"),
+        (
+            "- expect: {contains: x}",
+            "support.yaml:1: prompt: a prompt has either 'prompt', a text, or 'messages'",
+        ),
+        ("- messages: [hello]", "support.yaml:1: messages: it has to be a list of messages"),
+        (
+            "- prompt: hi\n  max_tokens: 0",
+            "support.yaml:2: max_tokens: it has to be a whole number from 1 on",
+        ),
+        ("- prompt: hi\n  samples: 3", "support.yaml:2: samples: at temperature 0 all samples are one"),
+        ("- prompt: hi\n  temperature: -1", "support.yaml:2: temperature: -1 is less than 0"),
+        (
+            "- prompt: hi\n  expect:\n    contains: x\n    regex: '(['",
+            "support.yaml:4: expect.regex: '([' is no regular expression",
+        ),
+        (
+            "- prompt: hi\n  expect:\n    json_schema: {type: objekt}",
+            "support.yaml:3: expect.json_schema: it is no JSON schema",
+        ),
+        (
+            "- prompt: hi\n  expect:\n    number:\n      value: five",
+            "support.yaml:4: expect.number.value: it has to be a number, not 'five'",
+        ),
+        (
+            "- prompt: hi\n  expect:\n    choice: {options: [yes, no], correct: yes}",
+            "support.yaml:3: expect.choice.options: it has to be a text or a list of texts, not [True,",
+        ),
+        (
+            "- prompt: hi\n  expect:\n    choice: {options: [a, b], correct: c}",
+            "support.yaml:3: expect.choice.correct: it has to be one of 'a', 'b', not 'c'",
+        ),
+        ("- prompt: hi\n- prompt: hi", "support.yaml:2: prompt: the same stands above as 'prompt 1'"),
+        ("- prompt: hi\n  expect: x", "support.yaml:2: expect: it has to be a mapping, not 'x'"),
+        ("prompts: [hi]", "support.yaml:1: it has to be a list of prompts"),
+        ("- hi", "support.yaml:1: a prompt is a mapping"),
+        ("- prompt: hi\n  x: [", "support.yaml:2: not YAML"),
+        ("[]", "support.yaml: it holds no prompts"),
+    ],
+)
+def test_a_mistake_is_told_with_file_line_and_field(text: str, said: str) -> None:
+    """Whatever is wrong, the place is named."""
+    assert said in mistake(text)
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    """One line each."""
+    said = mistake("- prompt: 1\n- prompt: ok\n- prompt: hi\n  max_tokens: x").splitlines()
+    assert [line.split(":")[1] for line in said] == ["1", "4"]
+
+
+def test_a_line_that_is_no_json_is_told_with_its_number() -> None:
+    """As it stands in the file."""
+    assert "a.jsonl:3: not JSON" in mistake('{"prompt": "hi"}\n\n{"prompt": \n', "a.jsonl")
+
+
+def test_another_format_is_refused() -> None:
+    """The suffix says the format."""
+    assert "a prompt file is .jsonl, .yaml or .yml" in mistake("hi", "prompts.txt")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    """With why it cannot be read."""
+    with pytest.raises(SettingsError, match=r"gone\.yaml cannot be read: No such file"):
+        read_prompt_set(tmp_path / "gone.yaml", "gone.yaml")
+
+
+def test_the_general_set_covers_the_usual_tasks() -> None:
+    """Twenty to forty prompts, each with a contract, in three languages, one with a long answer."""
+    prompts = general_prompt_set().prompts
+    assert 20 <= len(prompts) <= 40
+    assert all(prompt.contract.asks for prompt in prompts)
+    assert len({prompt.id for prompt in prompts}) == len(prompts)
+    assert {"german", "chinese", "json-person", "add", "long-context"} <= {prompt.id for prompt in prompts}
+    assert max(prompt.max_tokens for prompt in prompts) >= 150
