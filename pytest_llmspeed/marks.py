@@ -13,10 +13,11 @@ from pytest_llmspeed.app.run import Run
 from pytest_llmspeed.app.settings import BackendMark, spec_for
 from pytest_llmspeed.core.budgets import Budget, parse_budgets
 from pytest_llmspeed.core.errors import LLMSpeedError, SettingsError
+from pytest_llmspeed.core.quality.answers import PlannedCheck
 from pytest_llmspeed.core.record import Side
 from pytest_llmspeed.edges.engines.base import EngineSpec
 from pytest_llmspeed.plans import Choice, TestPlan
-from pytest_llmspeed.state import BACKEND, BUDGET, STATE, TestState, run_of
+from pytest_llmspeed.state import BACKEND, BUDGET, QUALITY, STATE, TestState, run_of
 
 T = TypeVar("T")
 
@@ -37,6 +38,7 @@ def plan_for(item: pytest.Item, run: Run) -> TestPlan:
     layers = list(_layers(item))
     choice = _caught(lambda: _choice(item, layers, run), problems) or Choice()
     budgets = _caught(lambda: _merged(layers), problems) or {}
+    quality = _caught(lambda: _quality(item, layers, run), problems) or ()
     needs_engine = BACKEND in getattr(item, "fixturenames", ()) or choice.mark is not None
     unknown = [b.backend for b in budgets.values() if b.backend and not run.registry.knows(b.backend)]
     problems += [f"llm_budget(backend={name!r}): {run.registry.unknown(name)}" for name in unknown]
@@ -46,7 +48,9 @@ def plan_for(item: pytest.Item, run: Run) -> TestPlan:
     if spec is not None:
         problems += run.registry.problems(spec)
     kept = tuple(b for b in budgets.values() if spec is None or b.backend in (None, spec.backend))
-    return TestPlan(spec, choice, kept, tuple(problems), comparisons=len(gated_metrics(kept)))
+    return TestPlan(
+        spec, choice, kept, tuple(problems), comparisons=len(gated_metrics(kept)), quality=quality
+    )
 
 
 def _caught(make: Callable[[], T], problems: list[str]) -> T | None:
@@ -148,6 +152,21 @@ def _merged(layers: Sequence[Sequence[pytest.Mark]]) -> dict[Any, Budget]:
                 raise SettingsError(f"llm_budget({mark.args[0]!r}): limits are keywords, as in ttft_ms=300")
             merged |= {budget.slot: budget for budget in parse_budgets(mark.kwargs)}
     return merged
+
+
+def _quality(
+    item: pytest.Item, layers: Sequence[Sequence[pytest.Mark]], run: Run
+) -> tuple[PlannedCheck, ...]:
+    """The checks that the closest node with quality marks asks for, one for each prompt file."""
+    marks = next((found for layer in layers if (found := [m for m in layer if m.name == QUALITY])), [])
+    if marks and "llm_client" not in getattr(item, "fixturenames", ()):
+        raise SettingsError("llm_quality asks through llm_client: put that among the test's arguments")
+    folder = item.path.parent
+    return tuple(
+        run.quality_sets.plan(prompts, folder, mark.kwargs)
+        for mark in marks
+        for prompts in mark.args or (None,)
+    )
 
 
 def _layers(item: pytest.Item) -> Iterator[list[pytest.Mark]]:

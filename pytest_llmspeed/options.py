@@ -22,6 +22,8 @@ INI: dict[str, tuple[str, Any, str]] = {
     "store": ("string", None, "folder of the baselines (default .llmspeed/baselines)"),
     "environment": ("string", None, "runner class that keys baselines instead of the hardware"),
     "json_text": ("bool", True, "whether the JSON report shows the answers"),
+    "quality": ("string", None, "prompt file of quality checks that name none"),
+    "store_text": ("bool", True, "whether the store keeps the answers of quality checks, to compare them"),
 }
 
 

@@ -35,8 +35,22 @@ def conclude(item: pytest.Item, *, body_passed: bool) -> None:
     if state := state_or_none(item):
         raw, override = _raw_record(item, state), overridden_in(item)
         budgets = state.plan.budgets if body_passed or raw.measurement.samples else ()
-        state.record = run_of(item.config).judge(raw, budgets, override)
+        probed = tuple(state.probe.probed.values()) if state.probe else ()
+        state.record = run_of(item.config).judge(raw, budgets, override, probed)
         _set_properties(item, state.record)
+
+
+def check_quality(item: pytest.Item) -> None:
+    """Make the quality checks that a test's marks ask for, once its body has passed.
+
+    A set that the body itself has checked is not asked again.
+    """
+    state = state_or_none(item)
+    if state is None or state.probe is None or _body_failed(item):
+        return
+    for plan in state.plan.quality:
+        if plan.prompt_set.name not in state.probe.probed:
+            state.probe.check(plan)
 
 
 def _set_properties(item: pytest.Item, record: TestRecord) -> None:
@@ -107,7 +121,8 @@ def attach(report: pytest.TestReport, item: pytest.Item) -> None:
         return
     record = state.record or _raw_record(item, state)
     text = run_of(item.config).settings.json_text
-    report.llmspeed = test_to_builtins(replace(record, outcome=_outcome(report)), text=text)  # type: ignore[attr-defined]
+    shown = test_to_builtins(replace(record, outcome=_outcome(report)), text=text)
+    report.llmspeed = {**shown, "snapshots": list(record.snapshots)}  # type: ignore[attr-defined]
     problems = () if _says(report, record.problems) else record.problems
     said = [*problems, *record.advice]
     if report.failed and said:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pytest_llmspeed.app.settings import BackendMark
 from pytest_llmspeed.core.budgets import Budget
+from pytest_llmspeed.core.quality.answers import PlannedCheck
 from pytest_llmspeed.edges.engines.base import EngineSpec
 
 
@@ -28,7 +29,8 @@ class Choice:
 class TestPlan:
     """What a test is measured on and against.
 
-    `problems` are sentences for the user; `comparisons` is how many metrics of it are compared.
+    `problems` are sentences for the user; `comparisons` is how many metrics of it are compared;
+    `quality` are the checks of its answers that follow its body.
     """
 
     __test__ = False
@@ -38,3 +40,4 @@ class TestPlan:
     budgets: tuple[Budget, ...]
     problems: tuple[str, ...]
     comparisons: int = 0
+    quality: tuple[PlannedCheck, ...] = ()

@@ -35,6 +35,7 @@ NARROWING = ("lf", "keyword", "markexpr", "deselect", "ignore", "ignore_glob")
 MARKERS = (
     "llm_backend(name, model=, precision=, **engine_options): the engine that a test runs on",
     "llm_budget(**limits): limits such as ttft_ms=300, tpot_p95_ms=40, throughput_tps=25, error_rate=0",
+    "llm_quality(prompts, max_kl=, min_top1=, min_score=, quality_vs=, scorer=): are the answers as good?",
 )
 
 
@@ -133,6 +134,7 @@ class LLMSpeed:
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         try:
             returned = yield
+            outcome.check_quality(item)
         except (KeyboardInterrupt, pytest.exit.Exception):
             outcome.note_interrupted(item)
             raise

@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from pytest_llmspeed.app.run import Run
     from pytest_llmspeed.core.record import TestRecord
     from pytest_llmspeed.edges.engines.base import Engine
+    from pytest_llmspeed.measuring.probe import Probe
     from pytest_llmspeed.measuring.recorder import Recorder
     from pytest_llmspeed.plans import TestPlan
 
-BACKEND, BUDGET = "llm_backend", "llm_budget"
+BACKEND, BUDGET, QUALITY = "llm_backend", "llm_budget", "llm_quality"
 PLUGIN = "llmspeed-run"
 
 
@@ -25,6 +26,7 @@ class TestState:
     def __init__(self, plan: TestPlan) -> None:
         self.plan = plan
         self.recorder: Recorder | None = None
+        self.probe: Probe | None = None
         self.engine: Engine | None = None
         self.record: TestRecord | None = None
 
@@ -35,7 +37,7 @@ STATE = pytest.StashKey[TestState]()
 def uses_plugin(item: pytest.Item) -> bool:
     """True if the test asks for our fixtures by name, or has one of our marks."""
     names = getattr(item, "fixturenames", ())
-    return BACKEND in names or any(item.iter_markers(BACKEND)) or any(item.iter_markers(BUDGET))
+    return BACKEND in names or any(any(item.iter_markers(mark)) for mark in (BACKEND, BUDGET, QUALITY))
 
 
 def run_of(config: pytest.Config) -> Run:

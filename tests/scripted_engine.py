@@ -5,14 +5,20 @@ No real time passes: stamps count from a clock that the script alone moves.
 
 from __future__ import annotations
 
+import asyncio
+import json
+import math
 import os
 import random
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pytest_llmspeed import Backend, EngineError, EngineSpec, Event, Exchange, Hardware, Request, Usage
+from pytest_llmspeed.core.quality.scores import TokenScores
 
 _clock_s = count(1000)
 
@@ -83,7 +89,7 @@ class ScriptedEngine:
         tokens = int(self._options.get("tokens", setting("TOKENS", min(request.max_tokens or 8, 8))))
         events = tuple(
             Event(started_s + ttft_s + place * tpot_s, text=word, tokens=1)
-            for place, word in enumerate(self._words(tokens))
+            for place, word in enumerate(self._words(tokens, request))
         )
         prompt_tokens = int(setting("PROMPT_TOKENS", self._options.get("prompt_tokens", 12)))
         counted = self._options.get("usage", True)
@@ -100,9 +106,55 @@ class ScriptedEngine:
     def _noise(self) -> float:
         return max(0.5, self._random.gauss(1, setting("SPREAD", 0.03)))
 
-    @staticmethod
-    def _words(tokens: int) -> list[str]:
+    def _words(self, tokens: int, request: Request) -> list[str]:
         return ["scripted ", "answer ", *(f"w{place} " for place in range(2, tokens))][:tokens]
+
+
+class ScoringEngine(ScriptedEngine):
+    """Answers from `answers.json` (prompt → answer or answers in turn), a word a token, and scores words.
+
+    Its next word leads all others by `LEAD` nats (2). With `COMPANY` it answers differently beside others.
+    """
+
+    name: ClassVar[str] = "scoring"
+    max_concurrency: ClassVar[int] = 4
+    _under_way = 0
+
+    async def exchange(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Exchange:
+        self._under_way += 1
+        await asyncio.sleep(0)
+        exchange = await super().exchange(request, on_event)
+        self._under_way -= 1
+        words = [event.text for event in exchange.events]
+        return replace(exchange, token_ids=tuple(map(token_of, words)), finish_reason="stop")
+
+    def _words(self, tokens: int, request: Request) -> list[str]:
+        path = Path("answers.json")
+        scripted = json.loads(path.read_text()).get(request.prompt) if path.exists() else None
+        if isinstance(scripted, list):
+            self._turns = getattr(self, "_turns", 0) + 1
+            scripted = scripted[self._turns % len(scripted)]
+        words = [f"{word} " for word in scripted.split()] if scripted else super()._words(tokens, request)
+        return ["Together ", *words] if setting("COMPANY", 0) and self._under_way > 1 else words
+
+    async def score(self, request: Request, token_ids: Sequence[int], top: int) -> TokenScores:
+        own = [token_of(word) for word in self._words(8, request)]
+        leads = [*own, *[0] * len(token_ids)][: len(token_ids)]
+        lead = setting("LEAD", 2)
+        best, other = -math.log(1 + math.exp(-lead)), -math.log(1 + math.exp(lead))
+        return TokenScores(
+            tuple(token_ids),
+            tuple(best if token == first else other for token, first in zip(token_ids, leads, strict=True)),
+            tuple(
+                ((first, best), (token if token != first else 1, other))
+                for token, first in zip(token_ids, leads, strict=True)
+            ),
+        )
+
+
+def token_of(word: str) -> int:
+    """The id of a word."""
+    return 2 + zlib.crc32(word.encode()) % 50_000
 
 
 class SecondScriptedEngine(ScriptedEngine):

@@ -17,6 +17,7 @@ def pytest_llmspeed_backends():
     return {
         "scripted": "scripted_engine:ScriptedEngine",
         "scripted2": "scripted_engine:SecondScriptedEngine",
+        "scoring": "scripted_engine:ScoringEngine",
         "broken": "scripted_engine:BrokenEngine",
         "interrupted": "scripted_engine:InterruptedEngine",
     }

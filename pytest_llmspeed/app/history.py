@@ -6,10 +6,12 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from pytest_llmspeed.core.baselines import Session, Window, gated_comparisons, window
+from pytest_llmspeed.core.baselines import Session, Window, current_level, gated_comparisons, window
 from pytest_llmspeed.core.decision import Prior
 from pytest_llmspeed.core.metrics import metric_of
-from pytest_llmspeed.core.record import TestRecord
+from pytest_llmspeed.core.quality.answers import Baseline, PlannedCheck
+from pytest_llmspeed.core.quality.snapshot import baseline_of
+from pytest_llmspeed.core.record import Backend, TestRecord
 from pytest_llmspeed.core.suite import learned_prior, teachers
 from pytest_llmspeed.edges.store.folder import FolderStore
 
@@ -35,6 +37,21 @@ class History:
         """The stored sessions that a test is compared with."""
         sessions = self._of(record.environment).by_identity.get(record.identity, ())
         return window(sessions, record.identity, record.key)
+
+    def answers(self, environment: str, identity: str, backend: Backend, plan: PlannedCheck) -> Baseline:
+        """The stored answers that a check of a test is compared with, those of its level's beginning.
+
+        They are of the same model in the same precision, or of the precision that the check names.
+        """
+        wanted = {"backend": backend.name, "model": backend.model, "revision": backend.revision}
+        wanted |= {"precision": backend.precision}
+        if vs := plan.limits.quality_vs:  # the file of a quantised model has a name and a hash of its own
+            wanted = {"backend": backend.name, "precision": vs}
+        stored = self._of(environment).by_identity.get(identity, ())
+        fitting = [s for s in stored if all(s.key.get(name) == value for name, value in wanted.items())]
+        level = current_level(sorted(fitting, key=lambda s: (s.started, s.run_id)))
+        kept = [snapshot for session in level for snapshot in session.snapshots]
+        return baseline_of([each for each in kept if each["prompts"] == plan.prompt_set.name])
 
     def comparisons(self, environment: str) -> int:
         """How many comparisons the gate makes in an environment, by what is stored."""

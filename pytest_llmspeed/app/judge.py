@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
+from pytest_llmspeed.app import quality_judge
 from pytest_llmspeed.core import advice
 from pytest_llmspeed.core.baselines import GATED, OLD, Series, Session, Window
 from pytest_llmspeed.core.budgets import Budget, check
@@ -14,6 +15,7 @@ from pytest_llmspeed.core.decision import DEFAULT_PRIOR, Prior, compare
 from pytest_llmspeed.core.environment import what_changed
 from pytest_llmspeed.core.measurement import busy_strata
 from pytest_llmspeed.core.metrics import metric_of
+from pytest_llmspeed.core.quality.answers import Probed
 from pytest_llmspeed.core.record import TestRecord
 from pytest_llmspeed.core.verdicts import (
     CONSEQUENCES,
@@ -33,11 +35,15 @@ WORKLOAD_SLACK = 1.20
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the run asks of the judgement beyond the table of consequences."""
+    """What the run asks of the judgement beyond the table of consequences.
+
+    `show_answers` says whether the sentence that fails a test over its answers may quote one.
+    """
 
     require_baseline: bool = False
     strict: bool = False
     accept: str | None = None
+    show_answers: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +53,7 @@ class Case:
     `now` is the record as a session. `elsewhere` names other environments that have baselines.
     `earlier` is the sentence of an earlier attempt of this test that was found slower.
     `overridden_in` names the file of an `llm_client` that is not ours. `priors` are those learned
-    from the other stored tests, by metric.
+    from the other stored tests, by metric. `quality` is what was asked of its answers.
     """
 
     budgets: Sequence[Budget]
@@ -58,20 +64,35 @@ class Case:
     earlier: str | None = None
     overridden_in: str | None = None
     priors: Mapping[str, Prior] = field(default_factory=dict)
+    quality: Sequence[Probed] = ()
 
 
 def judge(record: TestRecord, case: Case, policy: Policy) -> TestRecord:
-    """Return the record with budgets checked, comparisons made, and what follows of both."""
+    """Return the record with budgets checked, comparisons made, answers judged, and what follows of all."""
+    record = replace(record, quality=quality_judge.judged(case.quality, policy.accept))
     if not record.measurement.samples:
-        missing = (advice.nothing_measured(case.overridden_in),) if case.budgets else ()
-        return replace(record, problems=missing)
+        return _with_answers(_without_requests(record, case, policy), policy)
     checks = tuple(check(budget, record.measurement) for budget in case.budgets)
     invalid = tuple(_invalid(record, case))
     found = () if invalid else (*_busy(record), *_comparisons(case, busy_strata(record.measurement)))
-    verdict = Verdict.INVALID if invalid else gravest([each.verdict for each in found])
+    worse = tuple(quality_judge.failures(record.quality, found, show_answers=policy.show_answers))
+    if worse:
+        found = tuple(replace(each, verdict=Verdict.INVALID, reason=advice.worse_answers()) for each in found)
+    verdict = Verdict.INVALID if invalid or worse else gravest([each.verdict for each in found])
     judged = replace(record, budgets=checks, comparisons=found, verdict=verdict)
     missed = tuple(_missed(checks, case.budgets))
-    return _with_consequences(judged, missed + invalid, case, policy)
+    return _with_answers(_with_consequences(judged, missed + invalid + worse, case, policy), policy)
+
+
+def _with_answers(record: TestRecord, policy: Policy) -> TestRecord:
+    return quality_judge.coupled(record, strict=policy.strict, require_baseline=policy.require_baseline)
+
+
+def _without_requests(record: TestRecord, case: Case, policy: Policy) -> TestRecord:
+    """A test that measured no speed: its verdict is that of its answers, if it asked for any."""
+    missing = (advice.nothing_measured(case.overridden_in),) if case.budgets else ()
+    worse = tuple(quality_judge.failures(record.quality, (), show_answers=policy.show_answers))
+    return replace(record, problems=missing + worse, verdict=quality_judge.verdict(record.quality))
 
 
 def gated_metrics(budgets: Sequence[Budget]) -> tuple[str, ...]:

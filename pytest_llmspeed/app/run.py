@@ -11,6 +11,7 @@ from pathlib import Path
 from pytest_llmspeed.app import update
 from pytest_llmspeed.app.history import History
 from pytest_llmspeed.app.judge import Case, Policy, gated_metrics, judge
+from pytest_llmspeed.app.quality_sets import QualitySets
 from pytest_llmspeed.app.reporting.lines import closing_section
 from pytest_llmspeed.app.reporting.markdown import markdown
 from pytest_llmspeed.app.reporting.report_file import append_lines, write_lines, write_report
@@ -21,6 +22,8 @@ from pytest_llmspeed.core.baselines import Session, Window, session_of_test
 from pytest_llmspeed.core.budgets import Budget
 from pytest_llmspeed.core.environment import environment_name
 from pytest_llmspeed.core.errors import StoreError
+from pytest_llmspeed.core.quality.answers import Baseline, PlannedCheck, Probed
+from pytest_llmspeed.core.quality.snapshot import to_stored
 from pytest_llmspeed.core.record import RunRecord, SuiteVerdict, TestRecord, run_to_builtins, test_to_stored
 from pytest_llmspeed.core.verdicts import Verdict
 from pytest_llmspeed.edges import clock, machine
@@ -43,6 +46,7 @@ class Run:
         self.registry = Registry(backends)
         self.pool = Pool(self.registry)
         self.store = FolderStore(settings.store_folder)
+        self.quality_sets = QualitySets(settings, folder)
         self.records: dict[str, TestRecord] = {}
         self.failed: dict[str, str] = {}
         self.collected: set[str] | None = None
@@ -79,8 +83,18 @@ class Run:
         """The environment that a session on `engine` belongs to."""
         return environment_name(self.settings.environment, engine.hardware, machine.machine())
 
-    def judge(self, record: TestRecord, budgets: Sequence[Budget], overridden_in: str | None) -> TestRecord:
-        """Return the record with its verdicts."""
+    def answers(self, engine: Engine, identity: str, plan: PlannedCheck) -> Baseline:
+        """The stored answers that a check of a test on `engine` is compared with."""
+        return self.history.answers(self.environment_of(engine), identity, engine.backend, plan)
+
+    def judge(
+        self,
+        record: TestRecord,
+        budgets: Sequence[Budget],
+        overridden_in: str | None,
+        probed: Sequence[Probed] = (),
+    ) -> TestRecord:
+        """Return the record with its verdicts and, for an update, what the store will keep of its answers."""
         environment = record.environment
         window, now = self._held_against[record.nodeid] = self._hold(record)
         case = Case(
@@ -92,12 +106,21 @@ class Run:
             earlier=self._earlier.get(record.nodeid),
             overridden_in=overridden_in,
             priors={metric: self.history.prior(environment, metric) for metric in gated_metrics(budgets)},
+            quality=probed,
         )
-        policy = Policy(self.settings.require_baseline, self.settings.strict, self.settings.accept)
+        policy = Policy(
+            require_baseline=self.settings.require_baseline,
+            strict=self.settings.strict,
+            accept=self.settings.accept,
+            show_answers=self.settings.show_answers,
+        )
         judged = judge(record, case, policy)
         if judged.verdict is Verdict.SLOWER and judged.accepted is None:
             self._earlier.setdefault(record.nodeid, next(iter(judged.problems), ""))
-        return judged
+        if not self.settings.update:
+            return judged
+        kept = (to_stored(each.now, text=self.settings.store_text) for each in probed)
+        return replace(judged, snapshots=tuple(kept))
 
     def count_selected(self, comparisons: int) -> None:
         """Note how many comparisons the selected tests make; more than are stored raise M."""

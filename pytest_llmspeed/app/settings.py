@@ -95,6 +95,16 @@ class Settings:
         return self.json is not None and bool(self.ini.get("json_text", True))
 
     @property
+    def show_answers(self) -> bool:
+        """True if the sentence on a broken answer may quote it: no report or store is kept free of them."""
+        return bool(self.ini.get("json_text", True)) and self.store_text
+
+    @property
+    def store_text(self) -> bool:
+        """True if the store may keep the answers to sets of prompts."""
+        return bool(self.ini.get("store_text", True))
+
+    @property
     def environment(self) -> str | None:
         """The runner class that stands for the hardware, if one is configured."""
         return self.ini.get("environment") or None

@@ -85,6 +85,20 @@ def faster(found: Comparison) -> str:
     return f"{name(found)} is faster: {moved(found)}; store it to keep it: pytest {UPDATE}"
 
 
+def speed_beside_answers(found: Comparison) -> str:
+    """How a sentence on worse answers begins where the same run shows another speed."""
+    if found.delta is None:
+        return ""
+    is_faster = found.verdict.value == "faster"
+    word, link = ("faster", "but") if is_faster else ("slower", "and")
+    return f"{name(found)} is {word} by {abs(found.delta - 1):.0%}, {link} ".replace("%", " %")
+
+
+def worse_answers() -> str:
+    """Why a speed says nothing."""
+    return "the answers are worse"
+
+
 def accept(reasons: str) -> str:
     """How to accept a slowdown."""
     return f"if this is meant, accept it: pytest {UPDATE} --llmspeed-accept {reasons}"

@@ -57,6 +57,8 @@ class Session:
     starts_level: bool = False
     reason: str | None = None
     gated: tuple[str, ...] = ()
+    snapshots: tuple[Mapping[str, Any], ...] = ()
+    """What is stored of the answers to its sets of prompts."""
 
     @property
     def replicate(self) -> str:
@@ -128,6 +130,7 @@ def session_of_test(test: Mapping[str, Any], run: Mapping[str, Any]) -> Session:
         starts_level=accepted is not None or bool(test.get("faster")) or test["verdict"] == Verdict.FASTER,
         reason=accepted,
         gated=tuple(test.get("gated") or {c["metric"]: None for c in test.get("comparisons", ())} or GATED),
+        snapshots=tuple(test.get("snapshots", ())),
     )
 
 

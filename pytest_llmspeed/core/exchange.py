@@ -127,6 +127,7 @@ class Exchange:
     engine. `streamed` is False for an answer that came as one JSON body. `new_connection` is True
     where the request had to open its connection. `notes` are flags that only the edge can know.
     `speculation` is None where the engine does not speculate or does not tell.
+    `token_ids` are the output tokens, one that ended the answer included, where the engine gives them.
     """
 
     request: Request
@@ -140,6 +141,7 @@ class Exchange:
     new_connection: bool = False
     notes: frozenset[str] = frozenset()
     speculation: Speculation | None = None
+    token_ids: tuple[int, ...] | None = None
 
     def failed(self, error: str) -> Exchange:
         """The same exchange, ended by `error`."""

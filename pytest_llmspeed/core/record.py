@@ -13,6 +13,8 @@ from typing import Any
 from pytest_llmspeed.core.columns import to_columns
 from pytest_llmspeed.core.measurement import SUMMARY_METRICS, Measurement, busy_strata
 from pytest_llmspeed.core.metrics import Sample
+from pytest_llmspeed.core.quality import findings
+from pytest_llmspeed.core.quality.findings import SetFindings
 from pytest_llmspeed.core.verdicts import BudgetCheck, Comparison, Verdict
 
 SCHEMA = "llmspeed/1"
@@ -56,6 +58,7 @@ class TestRecord:
     `workload` is what the test declared of its requests, one line a kind of call. `problems` are
     the sentences that fail the test, `advice` those that do not. `partial` marks an interrupted one.
     `side` is None of a test that runs on one engine.
+    `quality` is what was found of its answers, `snapshots` what the store keeps of them, in builtins.
     """
 
     __test__ = False
@@ -75,6 +78,8 @@ class TestRecord:
     advice: tuple[str, ...] = ()
     accepted: str | None = None
     partial: bool = False
+    quality: tuple[SetFindings, ...] = ()
+    snapshots: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def is_faster(self) -> bool:
@@ -215,7 +220,7 @@ def test_to_builtins(record: TestRecord, *, text: bool) -> dict[str, Any]:
         "problems": list(record.problems),
         "advice": list(record.advice),
         "accepted": record.accepted,
-        "quality": None,
+        "quality": findings.to_builtins(record.quality, text=text),
     }
 
 
@@ -244,6 +249,7 @@ def test_to_stored(record: TestRecord) -> dict[str, Any]:
         "faster": record.is_faster,
         "gated": sorted({found.metric for found in record.comparisons}),
         "accepted": record.accepted,
+        **({"snapshots": list(record.snapshots)} if record.snapshots else {}),
     }
 
 
@@ -352,6 +358,8 @@ def test_from_builtins(shown: Mapping[str, Any]) -> TestRecord:
         advice=tuple(shown["advice"]),
         accepted=shown["accepted"],
         partial=shown["partial"],
+        quality=findings.from_builtins(shown["quality"]),
+        snapshots=tuple(shown.get("snapshots", ())),
     )
 
 

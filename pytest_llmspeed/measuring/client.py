@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 from pytest_llmspeed.core.errors import GenerationError, SettingsError
 from pytest_llmspeed.core.exchange import Endpoint, Exchange, Request
 from pytest_llmspeed.core.measurement import Answer, Measurement
 from pytest_llmspeed.core.metrics import CallKind, Sample
+from pytest_llmspeed.core.quality.answers import CheckedSet, Scorer
 from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.engines.base import Engine
 from pytest_llmspeed.edges.loop import LoopThread
@@ -21,6 +23,7 @@ from pytest_llmspeed.measuring.rounds import rounds as round_loop
 MAX_TOKENS = 128
 TIMEOUT_S = 120.0
 
+QualityCheck = Callable[[str | Path | None, Mapping[str, Any]], CheckedSet]
 Prompt = str | Sequence[Mapping[str, Any]]
 
 
@@ -41,9 +44,12 @@ class LLMClient:
         recorder: Recorder,
         rounds_needed: Callable[[str | None], int] = lambda _: LEAST_ROUNDS,
         watch: CPUWatch | None = None,
+        *,
+        quality_check: QualityCheck | None = None,
     ) -> None:
         self._engine, self._loop, self._recorder = engine, loop, recorder
         self._watch = watch
+        self._quality_check = quality_check
         self._rounds_needed = rounds_needed
         self._warm: set[tuple[object, ...]] = set()
 
@@ -139,6 +145,27 @@ class LLMClient:
         the body. Yields the number of the round, negative during warm-up.
         """
         return round_loop(self._recorder, count, warmup, body=True)
+
+    def check_quality(
+        self,
+        prompts: str | Path | None = None,
+        *,
+        quality_vs: str | None = None,
+        max_kl: float | None = None,
+        min_top1: float | None = None,
+        min_score: float | None = None,
+        scorer: Scorer | None = None,
+    ) -> CheckedSet:
+        """Ask a set of prompts and return the answers; they are judged with the test, at its end.
+
+        `prompts` is a file of them, from the test's folder; without one that of the ini file, or the
+        general set. `scorer` is a function of prompt and answer to a score. None of these requests is
+        measured. Raises `SettingsError` for a file or a limit that cannot be used.
+        """
+        if self._quality_check is None:
+            raise SettingsError("this client was made without quality checks: use the fixture llm_client")
+        limits = {"quality_vs": quality_vs, "max_kl": max_kl, "min_top1": min_top1, "min_score": min_score}
+        return self._quality_check(prompts, {**limits, "scorer": scorer})
 
     def _send(self, request: Request, call: CallKind, label: str | None) -> tuple[Exchange, Sample]:
         """Send one request and record it, with what others took of the processor meanwhile."""

@@ -24,6 +24,8 @@ def properties(record: TestRecord) -> Iterator[tuple[str, str]]:
         yield f"{PREFIX}accepted", record.accepted
     if record.backend is not None:
         yield f"{PREFIX}backend", record.backend.name
+    for answers in record.quality:
+        yield f"{PREFIX}quality", f"{answers.prompts}: {answers.word.value}"
     for found in worst_of_each_metric(record.comparisons):
         yield from _of_metric(record, found)
 

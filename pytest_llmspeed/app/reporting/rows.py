@@ -15,6 +15,7 @@ from pytest_llmspeed.core.advice import (
     suite_shift,
 )
 from pytest_llmspeed.core.metrics import METRICS, metric_of
+from pytest_llmspeed.core.quality.findings import SetFindings, Word
 from pytest_llmspeed.core.record import SuiteVerdict, TestRecord
 from pytest_llmspeed.core.verdicts import BudgetCheck, Comparison, Verdict, worst_of_each_metric
 
@@ -38,7 +39,10 @@ def rows(record: TestRecord, *, verbose: bool) -> Iterator[Row]:
     for found in worst_of_each_metric(record.comparisons):
         if verbose or found.verdict is not Verdict.PASSED:
             yield _comparison_row(record, found)
-    if record.verdict is Verdict.INVALID:
+    for answers in record.quality:
+        if verbose or answers.word is not Word.PASSED:
+            yield _quality_row(record, answers)
+    if record.verdict is Verdict.INVALID and not any(s.word is Word.FAILED for s in record.quality):
         reason = record.problems[-1] if record.problems else ""
         yield (record.nodeid, DASH, DASH, DASH, DASH, f"invalid: {reason.partition(';')[0]}")
     if record.verdict is None and record.problems and not record.budgets:
@@ -75,6 +79,28 @@ def _comparison_row(record: TestRecord, found: Comparison) -> Row:
         change(found) or DASH,
         _verdict(record, found),
     )
+
+
+def _quality_row(record: TestRecord, found: SetFindings) -> Row:
+    scores = [(a.baseline_score, a.score) for a in found.answers if a.score is not None]
+    before = [score for score, _ in scores if score is not None]
+    return (
+        record.nodeid,
+        f"quality of {found.prompts}",
+        f"{sum(before):g} of {len(before)}" if before else DASH,
+        f"{sum(score for _, score in scores):g} of {len(scores)}" if scores else DASH,
+        DASH,
+        _quality_verdict(found),
+    )
+
+
+def _quality_verdict(found: SetFindings) -> str:
+    if found.accepted is not None:
+        return f"accepted: {found.accepted}"
+    rungs = [finding.rung for finding in found.rungs if finding.word is found.word]
+    if found.word is Word.PASSED:
+        return "passed"
+    return "no baseline" if found.word is Word.NO_BASELINE else f"{found.word.value}: {', '.join(rungs)}"
 
 
 def change(found: Comparison) -> str | None:

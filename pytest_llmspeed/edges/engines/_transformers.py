@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from typing import Any, ClassVar, Self
 
 from pytest_llmspeed.core.environment import Hardware
-from pytest_llmspeed.core.errors import EngineError
+from pytest_llmspeed.core.errors import EngineError, GenerationError
 from pytest_llmspeed.core.exchange import Exchange, Request
+from pytest_llmspeed.core.quality.scores import TokenScores
 from pytest_llmspeed.core.record import Backend
 from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.engines import precision
 from pytest_llmspeed.edges.engines.answering import OnEvent, across, in_worker
 from pytest_llmspeed.edges.engines.base import EngineSpec
-from pytest_llmspeed.edges.engines.generation import Generation
+from pytest_llmspeed.edges.engines.generation import Generation, encoded
 from pytest_llmspeed.edges.engines.model_files import ModelSource
+from pytest_llmspeed.edges.engines.scoring import score
 
 INSTALL = "pip install 'pytest-llmspeed[transformers]'"
 
@@ -83,6 +86,17 @@ class TransformersEngine:
             self._model, self._tokenizer, request, started_s=started_s, stop=stop, on_event=across(on_event)
         )
         return await in_worker(self._worker, generation.run, stop)
+
+    async def score(self, request: Request, token_ids: Sequence[int], top: int) -> TokenScores:
+        """Return how likely given tokens are as the answer to a request; raises `GenerationError`."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._worker, self._scored, request, token_ids, top)
+
+    def _scored(self, request: Request, token_ids: Sequence[int], top: int) -> TokenScores:
+        try:
+            return score(self._model, encoded(self._model, self._tokenizer, request), token_ids, top)
+        except (RuntimeError, ValueError, MemoryError, IndexError) as error:
+            raise GenerationError(f"{type(error).__name__}: {first_line(error)}") from error
 
     async def close(self) -> None:
         """Drop the model and give its memory back."""

@@ -100,7 +100,8 @@ class Answering:
 
     def finished(self, prompt_tokens: int, cached_tokens: int = 0) -> Exchange:
         """Return the whole exchange; a token by which the model ended it is none of its output."""
-        ended_by_model = bool(self._yields) and self._yields[-1][1] in self._ends
+        token_ids = tuple(token for _, token in self._yields)
+        ended_by_model = bool(token_ids) and token_ids[-1] in self._ends
         if ended_by_model:
             self._yields.pop()
         return Exchange(
@@ -110,6 +111,7 @@ class Answering:
             usage=Usage(prompt_tokens, output_tokens=self.tokens, cached_tokens=cached_tokens),
             token_source="engine",
             finish_reason="stop" if ended_by_model else "length",
+            token_ids=token_ids,
         )
 
     def _events(self) -> tuple[Event, ...]:

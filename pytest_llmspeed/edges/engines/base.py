@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 from pytest_llmspeed.core.environment import Hardware
 from pytest_llmspeed.core.exchange import Event, Exchange, Request
+from pytest_llmspeed.core.quality.scores import TokenScores
 from pytest_llmspeed.core.record import Backend
 
 AUTO = "auto"
@@ -83,3 +84,19 @@ class Engine(Protocol):
 def is_alive(engine: Engine) -> bool:
     """Return False if the engine runs in child processes that have died."""
     return bool(getattr(engine, "alive", True))
+
+
+@runtime_checkable
+class TokenScorer(Protocol):
+    """An engine that can say how likely given tokens are: what the quality check asks, beyond answers.
+
+    Its exchanges carry `token_ids`.
+    """
+
+    async def score(self, request: Request, token_ids: Sequence[int], top: int) -> TokenScores:
+        """Return the scores of `token_ids` as the answer to a request, with the `top` likeliest of each.
+
+        The prompt is made as for `exchange`, so that both see the same tokens before the answer.
+        Raises `GenerationError`.
+        """
+        ...

@@ -19,6 +19,23 @@ from pytest_llmspeed.edges.engines.answering import (
 )
 
 
+def encoded(model: Any, tokenizer: Any, request: Request) -> Any:
+    """Return the tokens of a request's prompt, on the model's device; raises `ValueError`."""
+    if request.endpoint == "chat" and tokenizer.chat_template:
+        tokens = tokenizer.apply_chat_template(
+            request.messages,
+            tools=request.extra_body.get("tools"),
+            add_generation_prompt=True,
+            return_tensors="pt",
+            return_dict=True,
+        )
+    elif isinstance(request.prompt, str):
+        tokens = tokenizer(request.prompt, return_tensors="pt")
+    else:
+        raise no_template(request)
+    return tokens.to(model.device)
+
+
 class Generation:
     """A request made at `started_s`, being answered. `run` is called once, in any thread."""
 
@@ -44,7 +61,7 @@ class Generation:
         """Return the exchange; what goes wrong is in its `error`."""
         try:
             check_request(self._request)
-            prompt = self._prompt()
+            prompt = encoded(self._model, self._tokenizer, self._request)
             self._generate(prompt)
         except StopError as stopped:
             return self._answering.stopped(stopped)
@@ -64,22 +81,6 @@ class Generation:
 
     def end(self) -> None:
         """Do nothing: `generate` returns next."""
-
-    def _prompt(self) -> Any:
-        tokenizer, request = self._tokenizer, self._request
-        if request.endpoint == "chat" and tokenizer.chat_template:
-            encoded = tokenizer.apply_chat_template(
-                request.messages,
-                tools=request.extra_body.get("tools"),
-                add_generation_prompt=True,
-                return_tensors="pt",
-                return_dict=True,
-            )
-        elif isinstance(request.prompt, str):
-            encoded = tokenizer(request.prompt, return_tensors="pt")
-        else:
-            raise no_template(request)
-        return encoded.to(self._model.device)
 
     def _generate(self, prompt: Any) -> None:
         import torch

@@ -1,0 +1,170 @@
+"""Asks an engine for the answers to a set of prompts, twice, and for what it thinks of them and of old ones.
+
+Its requests go straight to the engine: they are no part of what a test measures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import TypeVar
+
+from pytest_llmspeed.core.errors import GenerationError
+from pytest_llmspeed.core.exchange import Exchange
+from pytest_llmspeed.core.quality.answers import (
+    Baseline,
+    CheckedAnswer,
+    CheckedSet,
+    NoiseFloor,
+    PlannedCheck,
+    Probed,
+    Scorer,
+)
+from pytest_llmspeed.core.quality.contracts import not_kept
+from pytest_llmspeed.core.quality.prompts import QualityPrompt
+from pytest_llmspeed.core.quality.scores import ASKED_TOP, TokenScores, pooled, token_changes
+from pytest_llmspeed.edges.engines.base import Engine, TokenScorer
+from pytest_llmspeed.edges.loop import LoopThread
+
+T = TypeVar("T")
+
+TIMEOUT_S = 300.0
+WIDEST = 8
+"""So many requests at once show what company does to an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A prompt with its answer so far."""
+
+    prompt: QualityPrompt
+    answer: CheckedAnswer
+
+    @property
+    def can_repeat(self) -> bool:
+        """True if the same request has to give the same answer."""
+        return self.prompt.is_greedy and self.answer.error is None
+
+
+class Probe:
+    """Makes the quality checks of one test; `probed` holds them by the name of their set."""
+
+    def __init__(
+        self, engine: Engine, loop: LoopThread, baseline_of: Callable[[PlannedCheck], Baseline]
+    ) -> None:
+        self._engine, self._loop, self._baseline_of = engine, loop, baseline_of
+        self.probed: dict[str, Probed] = {}
+
+    def check(self, plan: PlannedCheck) -> CheckedSet:
+        """Ask everything that the check of a set needs; return the answers."""
+        baseline = self._baseline_of(plan)
+        asked = [_Asked(p, self._answer(p, plan.scorer)) for p in plan.prompt_set.prompts]
+        asked = [self._asked_again(each) for each in asked]
+        width = min(getattr(self._engine, "max_concurrency", None) or 1, WIDEST)
+        if width > 1:
+            asked = list(self._asked_beside(asked, width))
+        floor = None
+        if isinstance(self._engine, TokenScorer):
+            asked = [self._scored(self._engine, each, baseline) for each in asked]
+            floor = self._floor(self._engine, asked, width)
+        answers = tuple(each.answer for each in asked)
+        found = CheckedSet(plan.prompt_set.name, answers, floor, width, self._engine.backend.precision)
+        self.probed[found.name] = Probed(plan, found, baseline)
+        return found
+
+    def _answer(self, prompt: QualityPrompt, scorer: Scorer | None) -> CheckedAnswer:
+        samples = [self._exchange(prompt, place) for place in range(prompt.samples)]
+        answer = CheckedAnswer(prompt.id, prompt.hash)
+        if error := next((each.error for each in samples if each.error is not None), None):
+            return replace(answer, error=error)
+        texts = tuple(each.joined("text") for each in samples)
+        misses = [
+            not_kept(prompt.contract, text, each.finish_reason)
+            for text, each in zip(texts, samples, strict=True)
+        ]
+        kept = fmean(not each for each in misses) if prompt.contract.asks else None
+        usage = samples[0].usage
+        return replace(
+            answer,
+            texts=texts,
+            finish_reason=samples[0].finish_reason,
+            prompt_tokens=usage.prompt_tokens if usage else None,
+            token_ids=samples[0].token_ids,
+            kept=kept,
+            score=kept if scorer is None else fmean(float(scorer(prompt.prompt, text)) for text in texts),
+            not_kept=next(filter(None, misses), ()),
+        )
+
+    def _exchange(self, prompt: QualityPrompt, sample: int = 0) -> Exchange:
+        return self._loop.run(self._engine.exchange(prompt.request(sample, TIMEOUT_S)))
+
+    def _asked_again(self, asked: _Asked) -> _Asked:
+        if not asked.can_repeat:
+            return asked
+        same = _says(asked, self._exchange(asked.prompt))
+        return _Asked(asked.prompt, replace(asked.answer, repeated=same))
+
+    def _asked_beside(self, asked: Sequence[_Asked], width: int) -> Iterator[_Asked]:
+        """Ask again, so many at once."""
+        same: dict[str, bool] = {}
+        for group in _groups([each for each in asked if each.can_repeat], width):
+            found = self._loop.run(self._together(group))
+            same |= {e.prompt.hash: _says(e, exchange) for e, exchange in zip(group, found, strict=True)}
+        for each in asked:
+            yield _Asked(each.prompt, replace(each.answer, repeated_beside=same.get(each.prompt.hash)))
+
+    async def _together(self, group: Sequence[_Asked]) -> list[Exchange]:
+        requests = (each.prompt.request(0, TIMEOUT_S) for each in group)
+        return await asyncio.gather(*(self._engine.exchange(request) for request in requests))
+
+    def _scored(self, engine: TokenScorer, asked: _Asked, baseline: Baseline) -> _Asked:
+        """With the engine's scores of its own answer, and of the baseline's to the same prompt."""
+        answer, before = asked.answer, baseline.answers.get(asked.prompt.hash)
+        if not asked.can_repeat or not answer.token_ids:
+            return asked
+        try:
+            scores = self._scores(engine, asked.prompt, answer.token_ids)
+            forced = None
+            if before is not None and before.token_ids:
+                same = before.token_ids == answer.token_ids
+                forced = scores if same else self._scores(engine, asked.prompt, before.token_ids)
+        except GenerationError as error:
+            return _Asked(asked.prompt, replace(answer, error=f"its tokens cannot be scored: {error}"))
+        return _Asked(asked.prompt, replace(answer, scores=scores, forced=forced))
+
+    def _scores(self, engine: TokenScorer, prompt: QualityPrompt, tokens: Sequence[int]) -> TokenScores:
+        return self._loop.run(engine.score(prompt.request(0, TIMEOUT_S), tokens, ASKED_TOP))
+
+    def _floor(self, engine: TokenScorer, asked: Sequence[_Asked], width: int) -> NoiseFloor | None:
+        """The noise between two scorings of the same tokens, the second beside others if the engine can."""
+        known = [(each.prompt, scores) for each in asked if (scores := each.answer.scores)]
+        changes = []
+        for group in _groups(known, width):
+            again = self._loop.run(_scored_together(engine, group))
+            changes += [token_changes(one, two) for (_, one), two in zip(group, again, strict=True)]
+        every = list(pooled(changes))
+        if not every:
+            return None
+        return NoiseFloor(max(abs(c.delta) for c in every), fmean(c.kl for c in every))
+
+
+async def _scored_together(
+    engine: TokenScorer, group: Sequence[tuple[QualityPrompt, TokenScores]]
+) -> list[TokenScores]:
+    return await asyncio.gather(
+        *(engine.score(prompt.request(0, TIMEOUT_S), scores.token_ids, ASKED_TOP) for prompt, scores in group)
+    )
+
+
+def _says(asked: _Asked, exchange: Exchange) -> bool:
+    """True if an exchange gave the same answer: the same tokens, or text where the engine gives no tokens."""
+    if asked.answer.token_ids is not None:
+        return exchange.token_ids == asked.answer.token_ids
+    return (exchange.joined("text"),) == asked.answer.texts
+
+
+def _groups(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
