@@ -47,7 +47,14 @@ def _as_reported(test: Mapping[str, Any]) -> Mapping[str, Any]:
     columns = {name: column(requests, name) for name in Sample.__dataclass_fields__}
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     filled = [{**row, "itl_ms": [], "text": "", "flags": row["flags"] or []} for row in rows]
-    left_out = {"partial": False, "budgets": [], "comparisons": [], "problems": [], "advice": []}
+    left_out = {
+        "partial": False,
+        "budgets": [],
+        "comparisons": [],
+        "problems": [],
+        "advice": [],
+        "quality": None,
+    }
     return {**left_out, **test, "measurement": {**test["measurement"], "requests": filled}}
 
 
