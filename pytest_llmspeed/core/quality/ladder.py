@@ -193,9 +193,9 @@ def _differing(answers: Sequence[CheckedAnswer], field: str) -> Counted:
 
 
 def _unlikely(answers: Sequence[CheckedAnswer], tie: float) -> Counted:
-    """Greedy answers with a token that the engine itself finds less likely than another, beyond a tie."""
-    scored = [answer.scores for answer in answers if answer.scores is not None]
-    return sum(max(scores.shortfalls, default=0.0) > tie for scores in scored), len(scored)
+    """Tokens of greedy answers that the engine itself finds less likely than others, beyond a tie."""
+    short = [gap for answer in answers if answer.scores for gap in answer.scores.shortfalls]
+    return sum(gap > tie for gap in short), len(short)
 
 
 def _inconsistencies(

@@ -53,8 +53,8 @@ def differs_beside(found: tuple[int, int]) -> str:
 def unlikely(found: tuple[int, int]) -> str:
     """Decoding and scoring disagree."""
     return (
-        f"{found[0]} of {counted(found[1], 'answer')} hold a token that the model itself scores well below "
-        "another: decoding differs from scoring (cache, positions, penalties, sampling)"
+        f"{found[0]} of {counted(found[1], 'token')} are not those that the model itself scores highest: "
+        "decoding differs from scoring (cache, positions, penalties, sampling)"
     )
 
 

