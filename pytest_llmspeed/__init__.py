@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from pytest_llmspeed.core.measurement import Answer as Answer
     from pytest_llmspeed.core.measurement import Measurement as Measurement
     from pytest_llmspeed.core.metrics import Sample as Sample
+    from pytest_llmspeed.core.quality.scores import TokenScores as TokenScores
     from pytest_llmspeed.core.record import Backend as Backend
     from pytest_llmspeed.core.synthetic import Lengths as Lengths
     from pytest_llmspeed.core.traces import Trace as Trace
     from pytest_llmspeed.core.workloads import Workload as Workload
     from pytest_llmspeed.edges.engines.base import Engine as Engine
     from pytest_llmspeed.edges.engines.base import EngineSpec as EngineSpec
+    from pytest_llmspeed.edges.engines.base import TokenScorer as TokenScorer
     from pytest_llmspeed.edges.workload_files import read_trace as read_trace
     from pytest_llmspeed.edges.workload_files import read_workload as read_workload
     from pytest_llmspeed.measuring.client import LLMClient as LLMClient
@@ -53,6 +55,8 @@ _HOMES = {
     "Rate": "core.arrivals",
     "Request": "core.exchange",
     "Sample": "core.metrics",
+    "TokenScorer": "edges.engines.base",
+    "TokenScores": "core.quality.scores",
     "Trace": "core.traces",
     "Usage": "core.exchange",
     "Workload": "core.workloads",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pytest_llmspeed.core.quality import sentences
-from pytest_llmspeed.core.quality.answers import CheckedAnswer, Probed
+from pytest_llmspeed.core.quality.answers import CheckedAnswer, Limits, Probed
 from pytest_llmspeed.core.quality.findings import RUNGS, AnswerLine, Finding, SetFindings, Word
 from pytest_llmspeed.core.quality.paired import FAIL_P, SUSPECT_P, more_often, paired, visible_loss
 from pytest_llmspeed.core.quality.scores import (
@@ -132,7 +132,6 @@ def _contracts(check: _Check) -> Finding:
     failed = [answer for answer in answers if answer.error is not None]
     score = check.probed.now.score
     broken = [pair for pair in check.known if pair.broke]
-    real = [pair for pair in broken if pair.near_tie is False and limits.quality_vs is None]
     figures = {
         "kept": float(sum(answer.kept or 0 for answer in asked)),
         "asked": len(asked),
@@ -140,20 +139,23 @@ def _contracts(check: _Check) -> Finding:
         "errors": len(failed),
     }
     said = sentences.contracts(figures["kept"], len(asked), broken=len(broken), at_ties=_ties(broken))
-    word = Word.PASSED
     if failed:
         said = sentences.failed_requests(len(failed), len(answers), failed[0].error)
         return Finding(CONTRACTS, Word.FAILED, said, figures, by_limit=True)
     if limits.min_score is not None and (score is None or score < limits.min_score):
         said = sentences.score_too_low(score, limits.min_score)
         return Finding(CONTRACTS, Word.FAILED, said, figures, by_limit=True)
-    if real:
-        word = Word.FAILED
-    elif len(broken) > _ties(broken):
-        word = Word.SUSPECT
-    elif not asked:
-        word = Word.SKIPPED
-    return Finding(CONTRACTS, word, said, figures)
+    if not asked:
+        return Finding(CONTRACTS, Word.SKIPPED, said, figures)
+    return Finding(CONTRACTS, _word_of_broken(broken, limits), said, figures)
+
+
+def _word_of_broken(broken: Sequence[_Pair], limits: Limits) -> Word:
+    if limits.quality_vs is not None:
+        return Word.PASSED
+    if any(pair.near_tie is False for pair in broken):
+        return Word.FAILED
+    return Word.SUSPECT if len(broken) > _ties(broken) else Word.PASSED
 
 
 def _ties(pairs: Sequence[_Pair]) -> int:
