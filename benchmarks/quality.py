@@ -142,7 +142,7 @@ def unchanged(bench: Bench, precision: str, runs: int) -> Baseline:
 
 
 def rescored(bench: Bench, precision: str, baseline: Baseline, other: Probed) -> None:
-    """The baseline's scores a thousand times with the noise that other kernels made, as if that were random."""
+    """The baseline's scores a thousand times, with the noise that other kernels made drawn at random."""
     pairs = [(before.scores, a.forced) for a in other.now.answers if (before := baseline.answers.get(a.hash))]
     changes = pooled(token_changes(one, two) for one, two in pairs if one and two)
     noise = [change.delta for change in changes]
