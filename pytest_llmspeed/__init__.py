@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pytest_llmspeed.core.measurement import Answer as Answer
     from pytest_llmspeed.core.measurement import Measurement as Measurement
     from pytest_llmspeed.core.metrics import Sample as Sample
+    from pytest_llmspeed.core.quality.answers import CheckedAnswer as CheckedAnswer
+    from pytest_llmspeed.core.quality.answers import CheckedSet as CheckedSet
     from pytest_llmspeed.core.quality.scores import TokenScores as TokenScores
     from pytest_llmspeed.core.record import Backend as Backend
     from pytest_llmspeed.core.synthetic import Lengths as Lengths
@@ -40,6 +42,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "Answer": "core.measurement",
     "Backend": "core.record",
+    "CheckedAnswer": "core.quality.answers",
+    "CheckedSet": "core.quality.answers",
     "Engine": "edges.engines.base",
     "EngineError": "core.errors",
     "EngineSpec": "edges.engines.base",

@@ -131,7 +131,7 @@ class Run:
         tests = [
             Judged(record, *(self._held_against.get(nodeid) or self._hold(record)))
             for nodeid, record in self.records.items()
-            if record.comparisons
+            if record.comparisons and record.verdict is not Verdict.INVALID
         ]
         if tests:
             comparisons = max(self._comparisons(each.record.environment) for each in tests)

@@ -285,6 +285,20 @@ def test_a_body_checks_and_sees_the_answers(capitals: Project) -> None:
     assert capitals.test()["verdict"] == "passed"
 
 
+def test_a_real_engine_is_held_against_itself_and_against_another_precision(capitals: Project) -> None:
+    """The embedded model: the same to the last token in fp32, and close enough in bf16."""
+    runs = capitals.pytester.runpytest_subprocess
+    marked(capitals, backend="tiny", body="pass")
+    runs("--llmspeed-update-baseline").assert_outcomes(passed=1)
+    runs("--llmspeed-json=report.json").assert_outcomes(passed=1)
+    assert set(rungs(capitals).values()) == {"passed"}
+    assert said(capitals, "divergence") == "4 of 4 answers unchanged"
+    marked(capitals, backend="tiny", limits=", quality_vs='fp32', max_kl=0.01, min_top1=0.8", body="pass")
+    runs("--llmspeed-precision=bf16", "--llmspeed-json=report.json").assert_outcomes(passed=1)
+    assert rungs(capitals)["log-probabilities"] == "passed"
+    assert "over 256 stored tokens" in said(capitals, "log-probabilities")
+
+
 def test_a_scorer_of_ones_own_goes_through_the_paired_test(project: Project) -> None:
     """Eight answers that became longer, judged by their length, are a loss that chance does not explain."""
     countries = {f"country {number}": "x" for number in range(8)}
@@ -307,6 +321,15 @@ def test_a_scorer_of_ones_own_goes_through_the_paired_test(project: Project) -> 
     result = project.run()
     result.assert_outcomes(failed=1)
     shows(result, "8 fell, 0 rose, of 8 scores (p = 0.0039)")
+
+
+def test_a_scorer_that_raises_fails_the_test_with_its_own_error(capitals: Project) -> None:
+    """It is the user's code, as the body is."""
+    marked(capitals, limits=", scorer=lambda prompt, answer: 1 / 0")
+    result = capitals.run("--llmspeed-update-baseline")
+    result.assert_outcomes(failed=1)
+    shows(result, "ZeroDivisionError")
+    assert capitals.run_files == []
 
 
 def test_failed_requests_fail_the_check(capitals: Project) -> None:

@@ -19,6 +19,7 @@ class Word(StrEnum):
 
 
 RUNGS = ("contracts", "self-consistency", "log-probabilities", "divergence", "task score")
+CONTRACTS, CONSISTENCY, LOGPROBS, DIVERGENCE, SCORE = RUNGS
 
 
 @dataclass(frozen=True, slots=True)

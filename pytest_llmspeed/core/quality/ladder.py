@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from pytest_llmspeed.core.quality import sentences
 from pytest_llmspeed.core.quality.answers import CheckedAnswer, Limits, Probed
-from pytest_llmspeed.core.quality.findings import RUNGS, AnswerLine, Finding, SetFindings, Word
+from pytest_llmspeed.core.quality.findings import (
+    CONSISTENCY,
+    CONTRACTS,
+    DIVERGENCE,
+    LOGPROBS,
+    SCORE,
+    AnswerLine,
+    Finding,
+    SetFindings,
+    Word,
+)
 from pytest_llmspeed.core.quality.paired import FAIL_P, SUSPECT_P, more_often, paired, visible_loss
 from pytest_llmspeed.core.quality.scores import (
     ScoreChange,
@@ -20,8 +30,6 @@ from pytest_llmspeed.core.quality.scores import (
 )
 from pytest_llmspeed.core.quality.snapshot import hash_of
 from pytest_llmspeed.core.quality.thresholds import coarser, kl_limit, near_tie_nats
-
-CONTRACTS, CONSISTENCY, LOGPROBS, DIVERGENCE, SCORE = RUNGS
 
 
 @dataclass(frozen=True)
@@ -146,7 +154,7 @@ def _contracts(check: _Check) -> Finding:
         said = sentences.score_too_low(score, limits.min_score)
         return Finding(CONTRACTS, Word.FAILED, said, figures, by_limit=True)
     if not asked:
-        return Finding(CONTRACTS, Word.SKIPPED, said, figures)
+        return Finding(CONTRACTS, Word.SKIPPED, sentences.nothing_expected(), figures)
     return Finding(CONTRACTS, _word_of_broken(broken, limits), said, figures)
 
 
@@ -162,31 +170,69 @@ def _ties(pairs: Sequence[_Pair]) -> int:
     return sum(pair.near_tie is True for pair in pairs)
 
 
+Counted = tuple[int, int]
+"""Hits and trials."""
+
+
+@dataclass(frozen=True)
+class _Sign:
+    """One way in which an engine disagrees with itself: how often now, and how often with the baseline.
+
+    With `once` a single time is enough, if the baseline never did; one that `stands_alone` tells
+    something without a baseline too.
+    """
+
+    said: str
+    now: Counted
+    then: Counted
+    once: bool = False
+    stands_alone: bool = False
+
+    @property
+    def word(self) -> Word:
+        """Whether it is new, and not by chance."""
+        if not self.now[0]:
+            return Word.PASSED
+        if not self.then[1]:
+            return Word.SUSPECT if self.stands_alone else Word.PASSED
+        is_new = more_often(self.now, self.then) <= FAIL_P or (self.once and not self.then[0])
+        return Word.FAILED if is_new else Word.PASSED
+
+
 def _consistency(check: _Check) -> Finding:
     """Rung 2. Answers that come out differently when asked again, or that are not the likeliest ones."""
     now = check.probed.now
-    alone, beside = _differing(now.answers, "repeated"), _differing(now.answers, "repeated_beside")
-    unlikely = _unlikely(now.answers, check.tie)
+    signs = _signs(check)
+    alone, beside, unlikely = signs
     figures: dict[str, float | None] = {
-        "asked_again": alone[1],
-        "differing": alone[0],
-        "asked_beside": beside[1],
-        "differing_beside": beside[0],
-        "unlikely": unlikely[0],
+        "asked_again": alone.now[1],
+        "differing": alone.now[0],
+        "asked_beside": beside.now[1],
+        "differing_beside": beside.now[0],
+        "unlikely": unlikely.now[0],
         "floor_delta": now.floor.delta if now.floor else None,
         "floor_kl": now.floor.kl if now.floor else None,
     }
-    if not alone[1]:
+    if not alone.now[1]:
         return Finding(CONSISTENCY, Word.SKIPPED, sentences.nothing_greedy(), figures)
-    troubles = list(_inconsistencies(check, alone, beside, unlikely))
-    word = min((word for word, _ in troubles), key=list(Word).index, default=Word.PASSED)
-    said = next((said for each, said in troubles if each is word), None)
-    told = said or sentences.consistent(alone, beside, now.width, now.floor)
-    return Finding(CONSISTENCY, word, told, figures)
+    worst = min(signs, key=lambda sign: list(Word).index(sign.word))
+    calm = sentences.consistent(alone.now, beside.now, now.width, now.floor)
+    return Finding(CONSISTENCY, worst.word, calm if worst.word is Word.PASSED else worst.said, figures)
 
 
-Counted = tuple[int, int]
-"""Hits and trials."""
+def _signs(check: _Check) -> tuple[_Sign, _Sign, _Sign]:
+    """Another answer when asked again alone, or beside others; tokens that are not the likeliest."""
+    answers, floor = check.probed.now.answers, check.probed.now.floor
+    before = [pair.before for pair in check.known if pair.before is not None]
+    alone, beside = _differing(answers, "repeated"), _differing(answers, "repeated_beside")
+    unlikely = _unlikely(answers, check.tie)
+    draws = floor is not None and floor.is_exact
+    told = sentences.differs_alone(alone, draws=draws)
+    return (
+        _Sign(told, alone, _differing(before, "repeated"), once=draws, stands_alone=draws),
+        _Sign(sentences.differs_beside(beside), beside, _differing(before, "repeated_beside")),
+        _Sign(sentences.unlikely(unlikely), unlikely, _unlikely(before, check.tie), stands_alone=True),
+    )
 
 
 def _differing(answers: Sequence[CheckedAnswer], field: str) -> Counted:
@@ -198,26 +244,6 @@ def _unlikely(answers: Sequence[CheckedAnswer], tie: float) -> Counted:
     """Tokens of greedy answers that the engine itself finds less likely than others, beyond a tie."""
     short = [gap for answer in answers if answer.scores for gap in answer.scores.shortfalls]
     return sum(gap > tie for gap in short), len(short)
-
-
-def _inconsistencies(
-    check: _Check, alone: Counted, beside: Counted, unlikely: Counted
-) -> Iterator[tuple[Word, str]]:
-    """What is wrong: to be sure where the baseline was not so, a suspicion where there is none."""
-    before = [pair.before for pair in check.known if pair.before is not None]
-    floor = check.probed.now.floor
-    draws = floor is not None and floor.is_exact and alone[0] > 0
-    kinds = (
-        (alone, _differing(before, "repeated"), sentences.differs_alone(alone, draws=draws)),
-        (beside, _differing(before, "repeated_beside"), sentences.differs_beside(beside)),
-        (unlikely, _unlikely(before, check.tie), sentences.unlikely(unlikely)),
-    )
-    for now, then, said in kinds:
-        is_drawn = draws and now is alone
-        if then[1] and (more_often(now, then) <= FAIL_P or (is_drawn and then[0] == 0)):
-            yield Word.FAILED, said
-        elif not then[1] and (is_drawn or (now is unlikely and now[0] > 0)):
-            yield Word.SUSPECT, said
 
 
 def _logprobs(check: _Check) -> Finding:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_llmspeed.core.advice import UPDATE, counted
 from pytest_llmspeed.core.quality.answers import NoiseFloor
-from pytest_llmspeed.core.quality.findings import AnswerLine, SetFindings
+from pytest_llmspeed.core.quality.findings import LOGPROBS, AnswerLine, SetFindings, Word
 from pytest_llmspeed.core.quality.paired import Paired, prompts_needed
 from pytest_llmspeed.core.quality.scores import ScoreChange
 
@@ -19,6 +19,11 @@ def contracts(kept: float, asked: int, *, broken: int, at_ties: int) -> str:
         told = f"{broken} of {counted(asked, 'answer')} broke"
         return f"{told}, {at_ties} of them at a near-tie" if at_ties else told
     return f"{kept:g} of {counted(asked, 'contract')} kept"
+
+
+def nothing_expected() -> str:
+    """No contract to keep."""
+    return "no prompt has an expectation"
 
 
 def failed_requests(failed: int, total: int, error: str | None) -> str:
@@ -158,7 +163,7 @@ def _cut(text: str) -> str:
 
 def suspect(found: SetFindings) -> str:
     """What is not bad enough to fail, or not certain."""
-    told = "; ".join(finding.said for finding in found.rungs if finding.word.value == "suspect")
+    told = "; ".join(finding.said for finding in found.rungs if finding.word is Word.SUSPECT)
     return f"quality of {found.prompts!r} may be worse: {told}"
 
 
@@ -178,5 +183,5 @@ def skipped_aloud(found: SetFindings) -> list[str]:
     return [
         f"quality of {found.prompts!r}: rung {finding.number} ({finding.rung}) is skipped: {finding.said}"
         for finding in found.rungs
-        if finding.word.value == "skipped" and finding.rung == "log-probabilities"
+        if finding.word is Word.SKIPPED and finding.rung == LOGPROBS
     ]
