@@ -24,7 +24,7 @@ from pytest_llmspeed.core.quality.answers import (
 )
 from pytest_llmspeed.core.quality.contracts import not_kept
 from pytest_llmspeed.core.quality.prompts import QualityPrompt
-from pytest_llmspeed.core.quality.scores import ASKED_TOP, TokenScores, pooled, token_changes
+from pytest_llmspeed.core.quality.scores import ASKED_TOP, TokenChange, TokenScores, token_changes
 from pytest_llmspeed.edges.engines.base import Engine, TokenScorer
 from pytest_llmspeed.edges.loop import LoopThread
 
@@ -47,6 +47,16 @@ class _Asked:
         """True if the same request has to give the same answer."""
         return self.prompt.is_greedy and self.answer.error is None
 
+    def asked_again(self, again: Exchange, *, beside: bool) -> _Asked:
+        """The same, knowing whether another exchange said the same: in tokens, or texts without them."""
+        if again.error is not None:
+            return _Asked(self.prompt, replace(self.answer, error=again.error))
+        tokens, texts = self.answer.token_ids, self.answer.texts
+        same = (again.joined("text"),) == texts if tokens is None else again.token_ids == tokens
+        if beside:
+            return _Asked(self.prompt, replace(self.answer, repeated_beside=same))
+        return _Asked(self.prompt, replace(self.answer, repeated=same))
+
 
 class Probe:
     """Makes the quality checks of one test; `probed` holds them by the name of their set."""
@@ -64,7 +74,7 @@ class Probe:
         asked = [self._asked_again(each) for each in asked]
         width = min(getattr(self._engine, "max_concurrency", None) or 1, WIDEST)
         if width > 1:
-            asked = list(self._asked_beside(asked, width))
+            asked = self._asked_beside(asked, width)
         floor = None
         if isinstance(self._engine, TokenScorer):
             asked = [self._scored(self._engine, each, baseline) for each in asked]
@@ -103,17 +113,18 @@ class Probe:
     def _asked_again(self, asked: _Asked) -> _Asked:
         if not asked.can_repeat:
             return asked
-        same = _says(asked, self._exchange(asked.prompt))
-        return _Asked(asked.prompt, replace(asked.answer, repeated=same))
+        return asked.asked_again(self._exchange(asked.prompt), beside=False)
 
-    def _asked_beside(self, asked: Sequence[_Asked], width: int) -> Iterator[_Asked]:
+    def _asked_beside(self, asked: Sequence[_Asked], width: int) -> list[_Asked]:
         """Ask again, so many at once."""
-        same: dict[str, bool] = {}
+        found: dict[str, Exchange] = {}
         for group in _groups([each for each in asked if each.can_repeat], width):
-            found = self._loop.run(self._together(group))
-            same |= {e.prompt.hash: _says(e, exchange) for e, exchange in zip(group, found, strict=True)}
-        for each in asked:
-            yield _Asked(each.prompt, replace(each.answer, repeated_beside=same.get(each.prompt.hash)))
+            exchanges = self._loop.run(self._together(group))
+            found |= {each.prompt.hash: exchange for each, exchange in zip(group, exchanges, strict=True)}
+        return [
+            each.asked_again(found[each.prompt.hash], beside=True) if each.can_repeat else each
+            for each in asked
+        ]
 
     async def _together(self, group: Sequence[_Asked]) -> list[Exchange]:
         requests = (each.prompt.request(0, TIMEOUT_S) for each in group)
@@ -138,16 +149,27 @@ class Probe:
         return self._loop.run(engine.score(prompt.request(0, TIMEOUT_S), tokens, ASKED_TOP))
 
     def _floor(self, engine: TokenScorer, asked: Sequence[_Asked], width: int) -> NoiseFloor | None:
-        """The noise between two scorings of the same tokens, the second beside others if the engine can."""
+        """The noise between two scorings of the same tokens: alone, and beside others if the engine can."""
         known = [(each.prompt, scores) for each in asked if (scores := each.answer.scores)]
-        changes = []
+        if not known:
+            return None
+        alone = self._rescored(engine, known, 1)
+        noise = self._rescored(engine, known, width) if width > 1 else alone
+        return NoiseFloor(
+            delta=max(abs(change.delta) for change in (*alone, *noise)),
+            kl=max(fmean(change.kl for change in each) for each in (alone, noise)),
+            is_exact=not any(change.delta or change.kl for change in alone),
+        )
+
+    def _rescored(
+        self, engine: TokenScorer, known: Sequence[tuple[QualityPrompt, TokenScores]], width: int
+    ) -> list[TokenChange]:
+        changes: list[TokenChange] = []
         for group in _groups(known, width):
             again = self._loop.run(_scored_together(engine, group))
-            changes += [token_changes(one, two) for (_, one), two in zip(group, again, strict=True)]
-        every = list(pooled(changes))
-        if not every:
-            return None
-        return NoiseFloor(max(abs(c.delta) for c in every), fmean(c.kl for c in every))
+            for (_, one), two in zip(group, again, strict=True):
+                changes += token_changes(one, two)
+        return changes
 
 
 async def _scored_together(
@@ -156,13 +178,6 @@ async def _scored_together(
     return await asyncio.gather(
         *(engine.score(prompt.request(0, TIMEOUT_S), scores.token_ids, ASKED_TOP) for prompt, scores in group)
     )
-
-
-def _says(asked: _Asked, exchange: Exchange) -> bool:
-    """True if an exchange gave the same answer: the same tokens, or text where the engine gives no tokens."""
-    if asked.answer.token_ids is not None:
-        return exchange.token_ids == asked.answer.token_ids
-    return (exchange.joined("text"),) == asked.answer.texts
 
 
 def _groups(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

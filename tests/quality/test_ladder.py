@@ -26,7 +26,7 @@ from pytest_llmspeed.core.quality.prompts import PromptSet
 from pytest_llmspeed.core.quality.scores import TokenScores
 from pytest_llmspeed.core.quality.snapshot import hash_of
 
-EXACT = NoiseFloor()
+EXACT = NoiseFloor(is_exact=True)
 
 
 def scored(tokens: tuple[int, ...], lead: float = 3.0) -> TokenScores:

@@ -74,16 +74,14 @@ class CheckedAnswer:
 class NoiseFloor:
     """How far two scorings of the same tokens by one engine lie apart.
 
-    `delta` is the largest difference of a token's log-probability, `kl` the mean divergence per token.
+    `delta` is the largest difference of a token's log-probability, `kl` the mean divergence per token,
+    of requests alone and, where the engine takes several, beside others. `is_exact` says whether those
+    alone repeat to the last bit.
     """
 
     delta: float = 0.0
     kl: float = 0.0
-
-    @property
-    def is_exact(self) -> bool:
-        """True if the engine repeats itself to the last bit."""
-        return self.delta == 0 and self.kl == 0
+    is_exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
