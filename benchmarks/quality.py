@@ -170,8 +170,8 @@ def _noisy(
 
 def damaged(bench: Bench, baseline: Baseline, precision: str, variants: int) -> None:
     engine = bench.engine(precision)
-    for name, damage in DAMAGES.items():
-        for variant in range(variants):
+    for variant in range(variants):
+        for name, damage in DAMAGES.items():
             with damage(engine, variant):
                 bench.check("damaged", engine, baseline, damage=name, variant=variant, precision=precision)
     bench.check("unchanged", engine, baseline, precision=precision, run="after all damage is undone")
@@ -250,8 +250,8 @@ def main() -> int:
         bench = Bench(smollm2_folder(Path(folder)), given.out, given.threads)
         general_set_on_tiny(bench)
         agreement(bench)
-        unchanged(bench, "fp32", given.runs)
         damaged(bench, unchanged(bench, "bf16", given.runs), "bf16", given.variants)
+        unchanged(bench, "fp32", given.runs)
         bench.loop.close()
     wrong = list(failures(bench.lines))
     print(*(wrong or ["as it should be"]), sep="\n")
