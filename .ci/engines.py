@@ -21,9 +21,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-NOT_BUILT_YET = {"llama-cpp"}
-"""Backends that the registry may lack. None else may be missing, and none of these be there unnoticed."""
-
 Recipe = dict[str, Any]
 
 
@@ -71,19 +68,6 @@ def make(place: Path, recipe: Recipe) -> None:
     (place / ".ready").touch()
 
 
-def built(backends: list[str]) -> list[str]:
-    """Return the backends that the registry has; ends where one is missing that should not be."""
-    sys.path.insert(0, str(ROOT))
-    from pytest_llmspeed.edges.engines.registry import BUILT_IN
-
-    missing = set(backends) - BUILT_IN.keys()
-    if missing - NOT_BUILT_YET:
-        raise SystemExit(f"engines: no backend is called {sorted(missing - NOT_BUILT_YET)}")
-    if there := NOT_BUILT_YET & BUILT_IN.keys():
-        raise SystemExit(f"engines: {sorted(there)} are built: take them off NOT_BUILT_YET")
-    return [backend for backend in backends if backend in BUILT_IN]
-
-
 def contract_is_kept(python: Path, backends: list[str]) -> bool:
     """Run the contract suite with an interpreter; the plugin is this checkout's, no other is loaded."""
     print(f"\nengines: {', '.join(backends)} with {python}", flush=True)
@@ -103,7 +87,7 @@ def main() -> None:
     chosen = {name: recipe for name, recipe in recipes().items() if name in (asked.names or recipes())}
     kept, broken = [], []
     for name, recipe in chosen.items():
-        python, backends = environment(name, recipe), built(recipe["backends"])
+        python, backends = environment(name, recipe), recipe["backends"]
         if backends and not asked.build_only:
             (kept if contract_is_kept(python, backends) else broken).extend(backends)
     if asked.build_only:

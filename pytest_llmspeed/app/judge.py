@@ -216,7 +216,7 @@ def _with_consequences(
 
 
 def _about_the_requests(record: TestRecord) -> Iterator[str]:
-    """Sentences on requests that were not the work that was asked for, or not timed as they should be."""
+    """Sentences on requests that were not the work asked for, or whose times are partly our own."""
     samples = record.measurement.samples
     if lagged := sum("client_lag" in sample.flags for sample in samples):
         yield advice.client_lag(lagged, len(samples))

@@ -26,6 +26,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "tiny": {"token_delay_ms": 5},
     "vllm": {"enforce_eager": True, "max_model_len": 1024, "kv_cache_memory_bytes": 2**28},
     "vllm-server": {"enforce_eager": True, "context_length": 1024, "cpu_kv_cache_gib": 1},
+    "llama-cpp": {"n_ctx": 1024, "n_threads": 1, "n_threads_batch": 1},
     "llama-cpp-server": {"context_length": 1024},
 }
 """What each engine is started with beyond its model: as small and as quickly as it can."""

@@ -1,4 +1,4 @@
-"""llama.cpp in this process with the real SmolLM2: counts, caches, precision, limits. Needs its library."""
+"""What only llama.cpp in this process has: its prompts, caches, samplers, and the file's own precision."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ from pytest_llmspeed.edges.engines._llama_cpp import LlamaCppEngine
 from pytest_llmspeed.edges.engines.base import EngineSpec
 from pytest_llmspeed.edges.telemetry.memory import MemoryWatch
 
-pytest.importorskip("llama_cpp", reason="llama-cpp-python has an environment of its own")
-
+pytestmark = pytest.mark.engines("llama-cpp")
 SUM = "What is 2+3?"
 PROMPTS = json.loads(Path(__file__).with_name("prompt_tokens.json").read_text(encoding="utf-8"))
 ONE_THREAD = {"n_threads": 1, "n_threads_batch": 1}
+
+
+@pytest.fixture(autouse=True)
+def only_of_this_engine(backend: str) -> None:
+    """Run where this backend is asked for."""
 
 
 def model() -> Path:
