@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pytest_llmspeed.core.arrivals import Rate as Rate
+    from pytest_llmspeed.core.curves import Capacity as Capacity
+    from pytest_llmspeed.core.curves import Curve as Curve
     from pytest_llmspeed.core.environment import Hardware as Hardware
     from pytest_llmspeed.core.errors import EngineError as EngineError
     from pytest_llmspeed.core.errors import GenerationError as GenerationError
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_llmspeed.core.exchange import Exchange as Exchange
     from pytest_llmspeed.core.exchange import Request as Request
     from pytest_llmspeed.core.exchange import Usage as Usage
+    from pytest_llmspeed.core.load_result import LoadResult as LoadResult
     from pytest_llmspeed.core.measurement import Answer as Answer
     from pytest_llmspeed.core.measurement import Measurement as Measurement
     from pytest_llmspeed.core.metrics import Sample as Sample
@@ -42,8 +45,10 @@ __version__ = "0.1.0"
 _HOMES = {
     "Answer": "core.measurement",
     "Backend": "core.record",
+    "Capacity": "core.curves",
     "CheckedAnswer": "core.quality.answers",
     "CheckedSet": "core.quality.answers",
+    "Curve": "core.curves",
     "Engine": "edges.engines.base",
     "EngineError": "core.errors",
     "EngineSpec": "edges.engines.base",
@@ -54,6 +59,7 @@ _HOMES = {
     "LLMClient": "measuring.client",
     "LLMSpeedError": "core.errors",
     "Lengths": "core.synthetic",
+    "LoadResult": "core.load_result",
     "Measurement": "core.measurement",
     "PerformanceFailure": "outcome",
     "Rate": "core.arrivals",

@@ -88,12 +88,10 @@ def _locked(run: Run, spec: EngineSpec, request: pytest.FixtureRequest) -> Devic
 @pytest.fixture
 def llm_client(request: pytest.FixtureRequest, llm_backend: Engine) -> LLMClient:
     """The instrumented client: every request that it sends until the test's end is measured."""
-    from pytest_llmspeed.core.budgets import requests_needed
     from pytest_llmspeed.marks import identity_of, state_of
     from pytest_llmspeed.measuring.client import LLMClient
     from pytest_llmspeed.measuring.probe import Probe
     from pytest_llmspeed.measuring.recorder import Recorder
-    from pytest_llmspeed.measuring.rounds import LEAST_ROUNDS
     from pytest_llmspeed.state import run_of
 
     run, state = run_of(request.config), state_of(request.node)
@@ -104,7 +102,7 @@ def llm_client(request: pytest.FixtureRequest, llm_backend: Engine) -> LLMClient
         llm_backend,
         run.pool.loop,
         state.recorder,
-        lambda label: requests_needed(state.plan.budgets, label, LEAST_ROUNDS),
+        state.plan.budgets,
         _cpu_watch(llm_backend),
         quality_check=lambda prompts, asked: probe.check(run.quality_sets.plan(prompts, folder, asked)),
     )

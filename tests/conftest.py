@@ -15,6 +15,7 @@ from pytest_llmspeed.edges.machine import JOB_VARIABLES
 
 pytest_plugins = ["pytester"]
 collect_ignore = ["engine_contract"]  # run by make test-engines, in environments that hold an engine
+pytest.register_assert_rewrite("wire_cases")
 
 
 @pytest.fixture

@@ -13,7 +13,9 @@ import random
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from heapq import heappop, heappush
 from itertools import count
+from math import inf
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -155,6 +157,58 @@ class ScoringEngine(ScriptedEngine):
 def token_of(word: str) -> int:
     """The id of a word."""
     return 2 + zlib.crc32(word.encode()) % 50_000
+
+
+class CrowdEngine(ScriptedEngine):
+    """Answers as many at once as are asked, in a time of its own: it passes once all are waiting.
+
+    From `crowded` requests under way on they share what it has, and take longer the more there are.
+    """
+
+    name: ClassVar[str] = "crowd"
+    options: ClassVar[frozenset[str]] = ScriptedEngine.options | {"crowded"}
+    max_concurrency: ClassVar[int | None] = None
+
+    def __init__(self, spec: EngineSpec) -> None:
+        super().__init__(spec)
+        self._now_s = 1000.0
+        self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._order = count()
+
+    async def exchange(self, request: Request, on_event: Any = None) -> Exchange:
+        self._requests += 1
+        if self._options.get("fail_every") and self._requests % self._options["fail_every"] == 0:
+            await self._until(self._now_s + 0.05)
+            return Exchange(request, self._now_s - 0.05, error="scripted failure")
+        answer = self._answer(request, self._now_s)
+        share = max(1.0, (len(self._waiting) + 1) / self._options.get("crowded", inf))
+        begun_s = self._now_s
+        slower = [replace(e, stamp_s=begun_s + (e.stamp_s - begun_s) * share) for e in answer.events]
+        answer = replace(answer, events=tuple(slower))
+        await self._until(answer.events[-1].stamp_s)
+        return answer
+
+    async def _until(self, moment_s: float) -> None:
+        """Wait until the script's clock has come to a moment."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        heappush(self._waiting, (moment_s, next(self._order), future))
+        if len(self._waiting) == 1:
+            loop.call_later(0, self._pass_on, 5)
+        await future
+
+    def _pass_on(self, turns: int) -> None:
+        """Let the first of those that wait go on, once nobody has anything else to do."""
+        loop = asyncio.get_running_loop()
+        if turns:
+            loop.call_later(0, self._pass_on, turns - 1)
+            return
+        moment_s, _, future = heappop(self._waiting)
+        self._now_s = max(self._now_s, moment_s)
+        if not future.done():
+            future.set_result(None)
+        if self._waiting:
+            loop.call_later(0, self._pass_on, 5)
 
 
 class SecondScriptedEngine(ScriptedEngine):

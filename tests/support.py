@@ -18,6 +18,7 @@ def pytest_llmspeed_backends():
         "scripted": "scripted_engine:ScriptedEngine",
         "scripted2": "scripted_engine:SecondScriptedEngine",
         "scoring": "scripted_engine:ScoringEngine",
+        "crowd": "scripted_engine:CrowdEngine",
         "broken": "scripted_engine:BrokenEngine",
         "interrupted": "scripted_engine:InterruptedEngine",
     }

@@ -27,8 +27,8 @@ from pytest_llmspeed.core.verdicts import (
     worst_of_each_metric,
 )
 
-LENGTH_BOUND = ("e2e_ms", "throughput_tps")
-"""Metrics that follow the length of the answer."""
+LENGTH_BOUND = ("e2e_ms", "throughput_tps", "requests_per_s")
+"""Metrics that follow the length of the answer (of a load: not the tokens in its window)."""
 LENGTH_SLACK = 1.10
 WORKLOAD_SLACK = 1.20
 
@@ -101,13 +101,21 @@ def gated_metrics(budgets: Sequence[Budget]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*GATED, *named)))
 
 
+def _gated(series: Series, budgets: Sequence[Budget]) -> tuple[str, ...]:
+    """The metrics that a series is compared in: of a load its throughput too."""
+    metrics = gated_metrics(budgets)
+    return tuple(dict.fromkeys((*metrics, "throughput_tps"))) if series.of_load else metrics
+
+
 def _invalid(record: TestRecord, case: Case) -> Iterator[str]:
     """Sentences on why the speed of this run says nothing."""
-    counted = [sample for sample in record.measurement.samples if sample.call == "measure"]
+    counted = record.measurement.counted
     allowed = {budget.label for budget in case.budgets if budget.metric.name == "error_rate"}
     failed = [s for s in counted if not s.ok and not allowed & {None, s.label}]
     if failed:
         yield advice.failed_requests(len(failed), len(counted), failed[-1].error)
+    for load in record.measurement.loads:
+        yield from (advice.of_load(load.label, reason) for reason in load.invalid if load.counted)
     for stratum, series in case.now.series.items():
         before = case.window.usual(stratum, "prompt_tokens")
         now = series.prompt_tokens
@@ -127,7 +135,7 @@ def _comparisons(case: Case, busy: Container[str]) -> Iterator[Comparison]:
     for stratum, series in case.now.series.items():
         if stratum in busy:
             continue
-        for metric in gated_metrics(case.budgets):
+        for metric in _gated(series, case.budgets):
             if metric in series.values or case.window.values(stratum, metric):
                 any_value = True
                 found = replace(_compare(case, stratum, metric), metric=metric, stratum=stratum)
@@ -141,7 +149,8 @@ def _compare(case: Case, stratum: str, metric: str) -> Comparison:
         return Comparison(Verdict.INCOMPARABLE, "; ".join(case.window.differs))
     series = case.now.series[stratum]
     before, now = case.window.usual(stratum, "output_tokens"), series.output_tokens
-    if metric in LENGTH_BOUND and before and now and _apart(before, now) > LENGTH_SLACK:
+    length_bound = metric in LENGTH_BOUND and not (series.of_load and metric == "throughput_tps")
+    if length_bound and before and now and _apart(before, now) > LENGTH_SLACK:
         return Comparison(Verdict.INCOMPARABLE, advice.length(before, now))
     found = _against(case, case.window.values(stratum, metric), stratum, metric)
     anchor = case.window.anchor_values(stratum, metric)

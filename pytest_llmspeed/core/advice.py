@@ -31,7 +31,8 @@ def counted(number: int, thing: str) -> str:
 def quantity(value: float, metric: str) -> str:
     """A value of a metric with its unit, to three figures: 312.4 of `ttft_ms` → "312 ms"."""
     figures = f"{value:.3g}" if abs(value) < 999.5 else f"{value:,.0f}"
-    for unit, shown in (("_ms", " ms"), ("_tps", " tokens/s"), ("_mib", " MiB"), ("load_s", " s")):
+    units = (("_ms", " ms"), ("_tps", " tokens/s"), ("_mib", " MiB"), ("load_s", " s"))
+    for unit, shown in (*units, ("_per_s", " requests/s")):
         if metric.endswith(unit):
             return figures + shown
     return figures
@@ -231,6 +232,11 @@ def failed_requests(failed: int, total: int, error: str | None) -> str:
         f"{failed} of {total} requests failed, the last with: {error}; "
         "allow them with llm_budget(error_rate=…) if that is meant"
     )
+
+
+def of_load(label: str | None, reason: str) -> str:
+    """The sentence that fails a test whose load was not the one that was asked."""
+    return f"the load{f' {label!r}' if label else ''} says nothing: {reason}"
 
 
 def workload_changed(stratum: str, before: float, now: float) -> str:

@@ -32,7 +32,10 @@ COUNTS = ("output_tokens", "prompt_tokens")
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The values of one stratum of one session, metric → values in the order measured."""
+    """The values of one stratum of one session, metric → values in the order measured.
+
+    `of_load`: they are those of the ten blocks of a load.
+    """
 
     label: str | None
     values: Mapping[str, tuple[float, ...]]
@@ -40,6 +43,7 @@ class Series:
     prompt_tokens: float | None
     free: bool
     """True if the prompts are not part of the key (calls of `generate`, alone or in `rounds`)."""
+    of_load: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,7 @@ def session_of_test(test: Mapping[str, Any], run: Mapping[str, Any]) -> Session:
         run_id=run["id"],
         job=run["job"],
         facts=facts,
-        series=_series(test["measurement"]["requests"]),
+        series=_series(test["measurement"]["requests"]) | _series_of_loads(test["measurement"]),
         starts_level=accepted is not None or bool(test.get("faster")) or test["verdict"] == Verdict.FASTER,
         reason=accepted,
         gated=tuple(test.get("gated") or {c["metric"]: None for c in test.get("comparisons", ())} or GATED),
@@ -144,13 +148,30 @@ def _with_zone(started: str) -> str:
 def _series(requests: Rows | Columns) -> dict[str, Series]:
     """Stratum → series, of the requests that succeeded undisturbed."""
     strata: dict[str, list[int]] = {}
-    told = zip(column(requests, "stratum"), column(requests, "error"), column(requests, "flags"), strict=True)
-    for place, (stratum, error, flags) in enumerate(told):
-        if error is None and (not flags or LEFT_OUT.isdisjoint(flags)):
+    names = ("stratum", "error", "flags", "call")
+    told = zip(*(column(requests, name) for name in names), strict=True)
+    for place, (stratum, error, flags, call) in enumerate(told):
+        if error is None and call != "load" and (not flags or LEFT_OUT.isdisjoint(flags)):
             strata.setdefault(stratum, []).append(place)
     table = {name: column(requests, name) for name in (*SERIES_METRICS, *COUNTS, "label", "call")}
     table["itl_ms"] = _middle_gaps(requests)
     return {stratum: _one_series(table, places) for stratum, places in strata.items()}
+
+
+def _series_of_loads(measured: Mapping[str, Any]) -> dict[str, Series]:
+    """Stratum → series of blocks, of the loads that count and are what was asked."""
+    return {
+        load["stratum"]: Series(
+            label=load["label"],
+            values={metric: tuple(values) for metric, values in load["blocks"].items()},
+            output_tokens=load.get("output_tokens"),
+            prompt_tokens=load.get("prompt_tokens"),
+            free=False,
+            of_load=True,
+        )
+        for load in measured.get("loads", ())
+        if load["counted"] and load["blocks"] and not load["invalid"]
+    }
 
 
 def _one_series(table: Mapping[str, Sequence[Any]], places: Sequence[int]) -> Series:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from math import isfinite, isnan
 
 from pytest_llmspeed.core.errors import SettingsError, TooFewSamplesError, did_you_mean
-from pytest_llmspeed.core.measurement import Measurement, needed_samples, quantile
+from pytest_llmspeed.core.load_advice import no_load, no_load_figure, no_slo
+from pytest_llmspeed.core.measurement import Measurement
 from pytest_llmspeed.core.metrics import METRICS, TOKENS_PER_EVENT_LIMIT, Metric
+from pytest_llmspeed.core.summaries import needed_samples, quantile
 from pytest_llmspeed.core.verdicts import BudgetCheck
 
 NARROWING = ("label", "backend")
@@ -59,7 +61,7 @@ class Budget:
     @property
     def gates(self) -> bool:
         """True if the metric is also compared with the baseline; a tail is a limit only."""
-        return self.statistic in ("median", "mean")
+        return self.statistic in ("median", "mean") or self.metric.name == "requests"
 
 
 def parse_budgets(limits: Mapping[str, object]) -> list[Budget]:
@@ -102,8 +104,8 @@ def _limit(name: str, value: object) -> float:
         raise SettingsError(f"llm_budget({name}={value!r}): a limit is a finite number")
     if value < 0:
         raise SettingsError(f"llm_budget({name}={value!r}): a limit cannot be negative")
-    if name == "error_rate" and value > 1:
-        raise SettingsError(f"llm_budget({name}={value!r}): error_rate is a share from 0 to 1")
+    if name in ("error_rate", "goodput") and value > 1:
+        raise SettingsError(f"llm_budget({name}={value!r}): {name} is a share from 0 to 1")
     return float(value)
 
 
@@ -116,15 +118,33 @@ def requests_needed(budgets: Sequence[Budget], label: str | None, least: int) ->
 def check(budget: Budget, measurement: Measurement) -> BudgetCheck:
     """Return whether the measurement keeps the budget, judged by the point estimate.
 
-    A metric that no request gave, or a quantile of too few samples, is not kept: "not measured".
+    Each load is held against it by itself, all other requests together; the worst of them speaks. A
+    metric that no request gave, or a quantile of too few samples, is not kept: "not measured".
     """
     chosen = measurement.labelled(budget.label)
-    if reason := _unmeasurable(budget, chosen, measurement):
+    parts = [part for part in chosen.parts if part.load or budget.metric.per != "load"]
+    if chosen.parts and not parts:
+        return _not_measured(budget, no_load(budget.metric.key))
+    found = [_check(budget, part, measurement) for part in parts or [chosen]]
+    return max(found, key=lambda each: _severity(budget, each))
+
+
+def _severity(budget: Budget, found: BudgetCheck) -> tuple[bool, bool, float]:
+    """Not kept before kept, not measured before all, then by how bad the value is."""
+    observed = found.observed or 0.0
+    worse = observed if budget.metric.better == "lower" else -observed
+    return not found.kept, found.observed is None, worse
+
+
+def _check(budget: Budget, chosen: Measurement, whole: Measurement) -> BudgetCheck:
+    if reason := _unmeasurable(budget, chosen, whole):
         return _not_measured(budget, reason)
     if budget.metric.name == "error_rate":
         return _check_error_rate(budget, chosen)
     if budget.metric.name == "peak_memory":
         return _check_peak_memory(budget, chosen)
+    if _is_one_figure(budget, chosen):
+        return _check_load(budget, chosen)
     values = chosen.values(budget.metric.key)
     try:
         observed = _statistic(budget, values)
@@ -132,6 +152,24 @@ def check(budget: Budget, measurement: Measurement) -> BudgetCheck:
         return _not_measured(budget, str(few))
     kept = not budget.metric.worse(observed, budget.limit)
     return BudgetCheck(budget.name, budget.limit, observed, kept, _interval(budget, values), budget.label)
+
+
+def _is_one_figure(budget: Budget, chosen: Measurement) -> bool:
+    """True of what a load has one value of: its own figures, and the throughput of its whole window."""
+    whole_window = budget.metric.name == "throughput" and budget.statistic in ("median", "mean")
+    return budget.metric.per == "load" or (whole_window and chosen.load is not None)
+
+
+def _check_load(budget: Budget, chosen: Measurement) -> BudgetCheck:
+    load, metric = chosen.load, budget.metric
+    observed = load.figure(metric.key) if load else None
+    if load is None or observed is None:
+        no_limits = metric.name == "goodput" and load is not None and not load.slo
+        return _not_measured(budget, no_slo() if no_limits else no_load_figure(metric.key))
+    blocks = load.blocks.get(metric.key)
+    interval = _mean_interval(blocks) if blocks else None
+    kept = not metric.worse(observed, budget.limit)
+    return BudgetCheck(budget.name, budget.limit, observed, kept, interval, budget.label)
 
 
 def _not_measured(budget: Budget, reason: str) -> BudgetCheck:
@@ -144,7 +182,7 @@ def _unmeasurable(budget: Budget, chosen: Measurement, whole: Measurement) -> st
         if budget.label is None:
             return "no request was measured"
         return f"no request has the label {budget.label!r}; labels seen: {list(whole.labels)}"
-    if budget.metric.per == "test" or chosen.values(budget.metric.key):
+    if budget.metric.per != "request" or chosen.values(budget.metric.key):
         return None
     if len(chosen.failures) == len(chosen.samples):
         return f"all {len(chosen.samples)} requests failed: {chosen.samples[-1].error}"

@@ -1,18 +1,13 @@
-"""Samples of one test, or of one `measure` call, and their summaries.
-
-Quantiles interpolate linearly. One asked of too few samples is refused with the number that it
-needs: p90 wants 10, p95 20, p99 100.
-"""
+"""Samples of one test, or of one `measure` call, and their summaries."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil, fsum
 
-from pytest_llmspeed.core.errors import TooFewSamplesError
+from pytest_llmspeed.core.load_result import LoadResult
 from pytest_llmspeed.core.metrics import METRICS, Sample
+from pytest_llmspeed.core.summaries import Summary, quantile, summarise
 
 LEAST_QUIET = 5
 """So many undisturbed requests are enough to leave the disturbed ones out."""
@@ -20,52 +15,18 @@ SPECULATION = ("acceptance_rate", "tokens_per_step")
 SUMMARY_METRICS = (*(m.key for m in METRICS.values() if m.per == "request"), *SPECULATION)
 
 
-def needed_samples(q: float) -> int:
-    """Return how many samples the q quantile needs, so that at least one lies beyond it."""
-    beyond = min(q, 1 - q)
-    return ceil(round(1 / beyond, 9)) if q != 0.5 else 1
-
-
-def quantile(values: Sequence[float], q: float) -> float:
-    """Return the q quantile by linear interpolation (Hyndman and Fan's type 7).
-
-    Raises `TooFewSamplesError` where there are fewer values than `needed_samples(q)`.
-    """
-    needed = needed_samples(q)
-    if len(values) < needed:
-        raise TooFewSamplesError(q, len(values), needed)
-    ordered = sorted(values)
-    position = q * (len(ordered) - 1)
-    below = int(position)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """Statistics of one metric in its unit. A quantile that wants more samples is None."""
-
-    n: int
-    p50: float | None
-    p90: float | None
-    p95: float | None
-    p99: float | None
-    mean: float
-    min: float
-    max: float
-
-
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """The measured requests, in the order sent. `warmup_requests` were sent before and left out.
 
-    `peak_memory_mib` is the most memory that the engine held during the test, known at its end; None
-    where nobody could tell.
+    The requests of `loads` are among the samples. `peak_memory_mib` is the most memory that the
+    engine held during the test, known at its end; None where nobody could tell.
     """
 
     samples: tuple[Sample, ...] = ()
     warmup_requests: int = 0
     peak_memory_mib: float | None = None
+    loads: tuple[LoadResult, ...] = ()
 
     @property
     def text(self) -> str:
@@ -102,7 +63,25 @@ class Measurement:
         if label is None:
             return self
         kept = tuple(sample for sample in self.samples if sample.label == label)
-        return replace(self, samples=kept)
+        return replace(self, samples=kept, loads=tuple(load for load in self.loads if load.label == label))
+
+    @property
+    def parts(self) -> tuple[Measurement, ...]:
+        """What a budget is held against one by one: each load that counts, and all other requests."""
+        others = tuple(sample for sample in self.samples if sample.call != "load")
+        loads = (replace(self, samples=load.samples, loads=(load,)) for load in self.loads if load.counted)
+        return (*([replace(self, samples=others, loads=())] if others else []), *loads)
+
+    @property
+    def counted(self) -> tuple[Sample, ...]:
+        """The requests whose failure is the test's own: those of `measure`, and of loads that count."""
+        left_out = {load.stratum for load in self.loads if not load.counted}
+        return tuple(s for s in self.samples if s.call in ("measure", "load") and s.stratum not in left_out)
+
+    @property
+    def load(self) -> LoadResult | None:
+        """The one load that this is the part of, None of other requests."""
+        return self.loads[0] if len(self.loads) == 1 else None
 
     def values(self, metric: str) -> list[float]:
         """The figures of a metric (`ttft_ms`), one a request; of `itl_ms`, all gaps pooled."""
@@ -139,27 +118,6 @@ def busy_strata(measurement: Measurement) -> dict[str, tuple[int, int]]:
         for stratum, count in disturbed.items()
         if total[stratum] - count < LEAST_QUIET
     }
-
-
-def summarise(values: Sequence[float]) -> Summary:
-    """Return the statistics of one or more values."""
-    return Summary(
-        n=len(values),
-        p50=quantile(values, 0.5),
-        p90=_quantile_or_none(values, 0.90),
-        p95=_quantile_or_none(values, 0.95),
-        p99=_quantile_or_none(values, 0.99),
-        mean=fsum(values) / len(values),
-        min=min(values),
-        max=max(values),
-    )
-
-
-def _quantile_or_none(values: Sequence[float], q: float) -> float | None:
-    try:
-        return quantile(values, q)
-    except TooFewSamplesError:
-        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,21 +17,21 @@ from typing import Literal
 from pytest_llmspeed.core.exchange import Exchange, TokenSource, whole_text
 
 Direction = Literal["lower", "higher"]
-CallKind = Literal["generate", "measure", "rounds"]
+CallKind = Literal["generate", "measure", "rounds", "load"]
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
     """A measured quantity: `unit` as budget names spell it, `better` the good direction.
 
-    One with a value `per` test, not per request, has no statistics.
+    One with a value `per` test or load, not per request, has no statistics.
     """
 
     name: str
     unit: str
     better: Direction
     about: str
-    per: Literal["request", "test"] = "request"
+    per: Literal["request", "test", "load"] = "request"
 
     @property
     def key(self) -> str:
@@ -52,8 +52,12 @@ METRICS: dict[str, Metric] = {
         Metric("itl", "ms", "lower", "gap between output events"),
         Metric("e2e", "ms", "lower", "time to the last output token"),
         Metric("throughput", "tps", "higher", "output tokens per second of a request"),
+        Metric("queue", "ms", "lower", "time from when a request of an open load was due to its sending"),
         Metric("error_rate", "", "lower", "share of requests that failed", per="test"),
         Metric("peak_memory", "mib", "lower", "highest memory of the engine", per="test"),
+        Metric("requests", "per_s", "higher", "answered requests per second of a load", per="load"),
+        Metric("steady", "tps", "higher", "output tokens per second at full concurrency", per="load"),
+        Metric("goodput", "", "higher", "share of a load's requests that kept its slo", per="load"),
     )
 }
 
@@ -79,7 +83,8 @@ class Sample:
     body). `itl_ms` holds the gaps between output events. `started_ms` counts from the test's
     first request. `foreign_cpu` is the share (0 to 1) of the machine's cores that others used
     meanwhile, None where that is unknown or does not matter. `acceptance_rate` (0 to 1) and
-    `tokens_per_step` are those of speculative decoding, None without it.
+    `tokens_per_step` are those of speculative decoding, None without it. `queue_ms` is how long after
+    its due moment a request of an open load was sent.
     """
 
     label: str | None
@@ -104,6 +109,7 @@ class Sample:
     foreign_cpu: float | None = None
     acceptance_rate: float | None = None
     tokens_per_step: float | None = None
+    queue_ms: float | None = None
 
     @property
     def quiet(self) -> bool:
@@ -138,8 +144,12 @@ def sample_of(
     call: CallKind = "generate",
     origin_s: float | None = None,
     foreign_cpu: float | None = None,
+    due_s: float | None = None,
 ) -> Sample:
-    """Return the figures of one exchange; `origin_s` is the monotonic zero of `started_ms`."""
+    """Return the figures of one exchange; `origin_s` is the monotonic zero of `started_ms`.
+
+    `due_s` is when it was due, of a request of an open load.
+    """
     error = exchange.error or _silent_failure(exchange)
     error = None if error is None else whole_text(error)
     timing = _timing(exchange) if exchange.events and not error else _Timing()
@@ -168,6 +178,7 @@ def sample_of(
         foreign_cpu=foreign_cpu,
         acceptance_rate=speculation.acceptance_rate if speculation else None,
         tokens_per_step=speculation.tokens_per_step if speculation else None,
+        queue_ms=None if due_s is None else _ms(max(0.0, exchange.started_s - due_s)),
         started_ms=_ms(exchange.started_s - (origin_s if origin_s is not None else exchange.started_s)),
     )
 

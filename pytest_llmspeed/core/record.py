@@ -6,20 +6,23 @@ bool, None, list and dict comes out, so that it crosses a process boundary and J
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from pytest_llmspeed.core.columns import to_columns
+from pytest_llmspeed.core.load_record import load_from_builtins, load_to_builtins, load_to_stored
 from pytest_llmspeed.core.measurement import SUMMARY_METRICS, Measurement, busy_strata
-from pytest_llmspeed.core.metrics import Sample
 from pytest_llmspeed.core.quality import findings
 from pytest_llmspeed.core.quality.findings import SetFindings
+from pytest_llmspeed.core.sample_record import (
+    rounded,
+    sample_to_builtins,
+    samples_from_builtins,
+    samples_to_stored,
+)
 from pytest_llmspeed.core.verdicts import BudgetCheck, Comparison, Verdict
 
 SCHEMA = "llmspeed/1"
-DIGITS = 4
-"""Decimals kept of a time in ms: a tenth of a microsecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,9 +244,10 @@ def test_to_stored(record: TestRecord) -> dict[str, Any]:
         "backend": None if backend is None else _backend_to_builtins(backend),
         "key": record.key,
         "measurement": {
-            "requests": _samples_to_stored(measurement.samples),
+            "requests": samples_to_stored([s for s in measurement.samples if s.call != "load"]),
             "warmup_requests": measurement.warmup_requests,
-            "peak_memory_mib": _rounded(measurement.peak_memory_mib),
+            "peak_memory_mib": rounded(measurement.peak_memory_mib),
+            "loads": [load_to_stored(load) for load in measurement.loads],
         },
         "verdict": None if record.verdict is None else record.verdict.value,
         "faster": record.is_faster,
@@ -256,22 +260,10 @@ def test_to_stored(record: TestRecord) -> dict[str, Any]:
 test_to_stored.__test__ = False  # type: ignore[attr-defined]
 
 
-STORED_FIELDS = tuple(name for name in Sample.__dataclass_fields__ if name not in ("text", "itl_ms", "flags"))
-ROUNDED_FIELDS = ("ttft_ms", "ttfo_ms", "tpot_ms", "e2e_ms", "throughput_tps", "started_ms", "foreign_cpu")
-
-
-def _samples_to_stored(samples: Sequence[Sample]) -> dict[str, Any]:
-    shown = {name: [getattr(sample, name) for sample in samples] for name in STORED_FIELDS}
-    shown |= {name: list(map(_rounded, shown[name])) for name in ROUNDED_FIELDS}
-    shown["itl_p50_ms"] = [_rounded(sample.value("itl_ms")) for sample in samples]
-    shown["flags"] = [sorted(sample.flags) for sample in samples]
-    return to_columns(shown, len(samples))
-
-
 def _backend_to_builtins(backend: Backend) -> dict[str, Any]:
     shown = {field.name: getattr(backend, field.name) for field in fields(Backend)}
     shown |= {"options": _plain(backend.options), "versions": dict(backend.versions)}
-    return {**shown, "load_s": _rounded(backend.load_s)}
+    return {**shown, "load_s": rounded(backend.load_s)}
 
 
 def _plain(value: Any) -> Any:
@@ -288,38 +280,22 @@ def _plain(value: Any) -> Any:
 def _measurement_to_builtins(measurement: Measurement, *, text: bool) -> dict[str, Any]:
     summaries = {metric: measurement.summary(metric) for metric in SUMMARY_METRICS}
     return {
-        "requests": [_sample_to_builtins(sample, text=text) for sample in measurement.samples],
+        "requests": [sample_to_builtins(sample, text=text) for sample in measurement.samples],
         "warmup_requests": measurement.warmup_requests,
-        "peak_memory_mib": _rounded(measurement.peak_memory_mib),
-        "cache_hit_rate": _rounded(measurement.cache_hit_rate),
+        "peak_memory_mib": rounded(measurement.peak_memory_mib),
+        "cache_hit_rate": rounded(measurement.cache_hit_rate),
+        "loads": [load_to_builtins(load) for load in measurement.loads],
         "summary": {
-            metric: {name: _rounded(value) for name, value in asdict(found).items()}
+            metric: {name: rounded(value) for name, value in asdict(found).items()}
             for metric, found in summaries.items()
             if found is not None
         },
     }
 
 
-def _sample_to_builtins(sample: Sample, *, text: bool) -> dict[str, Any]:
-    shown: dict[str, Any] = {}
-    for name in Sample.__dataclass_fields__:
-        value = getattr(sample, name)
-        shown[name] = _rounded(value)
-    shown["itl_ms"] = [_rounded(gap) for gap in sample.itl_ms]
-    shown["flags"] = sorted(sample.flags)
-    if not text:
-        del shown["text"]
-    return shown
-
-
-def _rounded(value: Any) -> Any:
-    """A float cut to `DIGITS` decimals, as a builtin also where it came from NumPy."""
-    return round(float(value), DIGITS) if isinstance(value, float) else value
-
-
 def _budget_to_builtins(check: BudgetCheck) -> dict[str, Any]:
-    ci = None if check.ci is None else [_rounded(bound) for bound in check.ci]
-    return {**asdict(check), "observed": _rounded(check.observed), "ci": ci}
+    ci = None if check.ci is None else [rounded(bound) for bound in check.ci]
+    return {**asdict(check), "observed": rounded(check.observed), "ci": ci}
 
 
 def _comparison_to_builtins(found: Comparison) -> dict[str, Any]:
@@ -337,7 +313,8 @@ def _significant(value: Any) -> Any:
 
 def test_from_builtins(shown: Mapping[str, Any]) -> TestRecord:
     """Return the record that `test_to_builtins` made (figures as rounded there)."""
-    backend, side = shown["backend"], shown.get("side")
+    backend, side, measured = shown["backend"], shown.get("side"), shown["measurement"]
+    samples = tuple(samples_from_builtins(measured["requests"]))
     return TestRecord(
         nodeid=shown["nodeid"],
         identity=shown["identity"],
@@ -347,9 +324,10 @@ def test_from_builtins(shown: Mapping[str, Any]) -> TestRecord:
         side=None if side is None else Side(**side),
         workload=tuple(shown["key"]["workload"]),
         measurement=Measurement(
-            samples=tuple(_samples(shown["measurement"]["requests"])),
-            warmup_requests=shown["measurement"]["warmup_requests"],
-            peak_memory_mib=shown["measurement"].get("peak_memory_mib"),
+            samples=samples,
+            warmup_requests=measured["warmup_requests"],
+            peak_memory_mib=measured.get("peak_memory_mib"),
+            loads=tuple(load_from_builtins(load, samples) for load in measured.get("loads", ())),
         ),
         budgets=tuple(_budget(check) for check in shown["budgets"]),
         comparisons=tuple(_comparison(found) for found in shown["comparisons"]),
@@ -364,13 +342,6 @@ def test_from_builtins(shown: Mapping[str, Any]) -> TestRecord:
 
 
 test_from_builtins.__test__ = False  # type: ignore[attr-defined]
-
-
-def _samples(requests: Iterable[Mapping[str, Any]]) -> Iterable[Sample]:
-    for shown in requests:
-        fields = {"text": "", **shown}
-        fields["itl_ms"], fields["flags"] = tuple(shown["itl_ms"]), frozenset(shown["flags"])
-        yield Sample(**fields)
 
 
 def _budget(shown: Mapping[str, Any]) -> BudgetCheck:

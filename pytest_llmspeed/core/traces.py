@@ -57,9 +57,14 @@ class Trace(Workload):
         """When each request is due."""
         return tuple(row.at_s for row in self.rows)
 
+    @property
+    def turns_each(self) -> int | None:
+        """One."""
+        return 1
+
     def conversation(self, place: int) -> Conversation:
-        """The request at a place as a conversation of one turn; a trace ends with its last row."""
-        row = self.rows[place]
+        """The request at a place as a conversation of one turn."""
+        row = self.rows[place % len(self.rows)]
         return (row.turn or Turn(_text(row, place), output_tokens=row.output_tokens),)
 
     def described(self) -> Any:

@@ -53,6 +53,11 @@ class Workload:
         raise NotImplementedError
 
     @property
+    def turns_each(self) -> int | None:
+        """How many turns every conversation has, None where that differs."""
+        return None
+
+    @property
     def hash(self) -> str:
         """A short hash of all that it asks: the only trace of it that is ever stored."""
         text = json.dumps(self.described(), sort_keys=True, default=str, ensure_ascii=False)
@@ -96,9 +101,8 @@ class Workload:
     ) -> Workload:
         """Random words: prompts of `input_tokens`, answers of `output_tokens`; a pair is a range.
 
-        The chat template comes on top of the prompt. Every prompt begins with one of `prefixes` texts of
-        `shared_prefix_tokens`, which count among the input tokens of the first turn; no prompt is like
-        another beyond it.
+        The chat template comes on top of the prompt. Every first prompt begins with one of `prefixes`
+        texts of `shared_prefix_tokens`, which count among its tokens; beyond that no two are alike.
         """
         found = Synthetic(
             Lengths.parse(input_tokens),
@@ -140,6 +144,12 @@ class Listed(Workload):
         """The conversation at a place."""
         return self.listed[place % len(self.listed)]
 
+    @property
+    def turns_each(self) -> int | None:
+        """How many turns every conversation has, None where that differs."""
+        counts = {len(conversation) for conversation in self.listed}
+        return counts.pop() if len(counts) == 1 else None
+
     def described(self) -> Any:
         """All that makes it what it is."""
         return [
@@ -169,6 +179,11 @@ class Synthetic(Workload):
             for _ in range(1, self.turns)
         )
         return first, *others
+
+    @property
+    def turns_each(self) -> int | None:
+        """How many turns every conversation has."""
+        return self.turns
 
     def _prefix(self, number: int) -> str:
         return words(Random(f"{self.seed}/prefix {number}"), self.shared_prefix_tokens)

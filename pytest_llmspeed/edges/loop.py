@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -26,21 +27,28 @@ class LoopThread:
         has ended before the interruption goes on.
         """
         ended = threading.Event()
-        future = asyncio.run_coroutine_threadsafe(_telling(work, ended), self._loop)
+        future: Future[T] | None = None
         try:
+            future = asyncio.run_coroutine_threadsafe(_telling(work, ended), self._loop)
             return future.result()
         except BaseException:
-            if not future.done():
+            if future is None:  # interrupted while it was handed over: it may run, and nobody can name it
+                self._cancel_all()
+            elif not future.done():
                 future.cancel()
                 ended.wait(timeout=5)
             raise
+
+    def _cancel_all(self) -> None:
+        """Cancel what runs, and wait until it has ended."""
+        with suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result(timeout=5)
 
     def close(self) -> None:
         """Cancel what still runs and end the thread. Closing twice is fine."""
         if self._loop.is_closed():
             return
-        with suppress(TimeoutError):
-            asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result(timeout=5)
+        self._cancel_all()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5)
         self._loop.run_until_complete(self._loop.shutdown_default_executor())

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from pytest_llmspeed.core.arrivals import Rate
+from pytest_llmspeed.core.budgets import Budget, requests_needed
+from pytest_llmspeed.core.curves import Curve
 from pytest_llmspeed.core.errors import GenerationError, SettingsError
 from pytest_llmspeed.core.exchange import Endpoint, Exchange, Request
+from pytest_llmspeed.core.load_result import LoadResult
 from pytest_llmspeed.core.measurement import Answer, Measurement
 from pytest_llmspeed.core.metrics import CallKind, Sample
 from pytest_llmspeed.core.quality.answers import CheckedSet, Scorer
+from pytest_llmspeed.core.traces import Trace
+from pytest_llmspeed.core.workloads import Workload
 from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.engines.base import Engine
 from pytest_llmspeed.edges.loop import LoopThread
 from pytest_llmspeed.edges.telemetry.cpu import CPUWatch
+from pytest_llmspeed.measuring.load import Arrivals, ask_load, run_load
 from pytest_llmspeed.measuring.recorder import Recorder
 from pytest_llmspeed.measuring.rounds import AUTO_STOPS, LEAST_ROUNDS, WARMUP, steady_enough
 from pytest_llmspeed.measuring.rounds import rounds as round_loop
+from pytest_llmspeed.measuring.sweep import levels_of, run_sweep
 
 MAX_TOKENS = 128
 TIMEOUT_S = 120.0
@@ -42,15 +51,14 @@ class LLMClient:
         engine: Engine,
         loop: LoopThread,
         recorder: Recorder,
-        rounds_needed: Callable[[str | None], int] = lambda _: LEAST_ROUNDS,
+        budgets: Sequence[Budget] = (),
         watch: CPUWatch | None = None,
         *,
         quality_check: QualityCheck | None = None,
     ) -> None:
         self._engine, self._loop, self._recorder = engine, loop, recorder
-        self._watch = watch
+        self._watch, self._budgets = watch, budgets
         self._quality_check = quality_check
-        self._rounds_needed = rounds_needed
         self._warm: set[tuple[object, ...]] = set()
 
     @property
@@ -138,6 +146,109 @@ class LLMClient:
             self._send(request, "measure", label)
         return self._recorder.since(start)
 
+    def load(
+        self,
+        workload: Workload | Prompt | Sequence[Prompt] | None = None,
+        *,
+        concurrency: int | None = None,
+        rate: float | Rate | None = None,
+        trace: Trace | None = None,
+        requests: int | None = None,
+        duration_s: float | None = None,
+        warmup: int | None = None,
+        slo: Mapping[str, float] | None = None,
+        model: str | None = None,
+        max_tokens: int | None = MAX_TOKENS,
+        output_tokens: int | None = None,
+        temperature: float = 0.0,
+        timeout_s: float = TIMEOUT_S,
+        endpoint: Endpoint = "chat",
+        extra_body: Mapping[str, Any] | None = None,
+        label: str | None = None,
+    ) -> LoadResult:
+        """Return what many requests at once showed, once all are answered; failures are counted.
+
+        `concurrency`: so many under way at any time; `rate`: so many a second, come what may (a
+        number is Poisson); `trace`: those of a trace, when they came. It ends after `requests`, or
+        sends none after `duration_s`. `warmup` requests go before (as many as `concurrency`). `slo`
+        holds limits that a good request keeps, as in {"ttft_ms": 300}. Raises `SettingsError` for a
+        load that cannot be run, `GenerationError` where no warm-up request was answered.
+        """
+        asked = ask_load(
+            Workload.of(trace if workload is None and trace is not None else workload or ()),
+            _request(
+                "",
+                endpoint=endpoint,
+                model=model,
+                max_tokens=max_tokens,
+                output_tokens=output_tokens,
+                temperature=temperature,
+                timeout_s=timeout_s,
+                extra_body=extra_body or {},
+            ),
+            Arrivals(concurrency, rate, trace),
+            requests=requests,
+            duration_s=duration_s,
+            least_requests=self._rounds_needed(label),
+            warmup=warmup,
+            slo=slo,
+            label=label,
+        )
+        return run_load(asked, self._engine, self._loop, self._recorder, self._watch)
+
+    def sweep(
+        self,
+        workload: Workload | Prompt | Sequence[Prompt],
+        *,
+        concurrency: Sequence[int] | None = None,
+        rates: Sequence[float | Rate] | None = None,
+        requests: int | None = None,
+        duration_s: float | None = None,
+        slo: Mapping[str, float] | None = None,
+        model: str | None = None,
+        max_tokens: int | None = MAX_TOKENS,
+        output_tokens: int | None = None,
+        temperature: float = 0.0,
+        timeout_s: float = TIMEOUT_S,
+        endpoint: Endpoint = "chat",
+        extra_body: Mapping[str, Any] | None = None,
+        label: str | None = None,
+    ) -> Curve:
+        """Return the curve of loads from the lowest on; it ends early where more of it only waits longer.
+
+        `requests` or `duration_s` are those of each load. The test's budgets are held against the
+        highest load that keeps them. Raises as `load` does.
+        """
+        template = _request(
+            "",
+            endpoint=endpoint,
+            model=model,
+            max_tokens=max_tokens,
+            output_tokens=output_tokens,
+            temperature=temperature,
+            timeout_s=timeout_s,
+            extra_body=extra_body or {},
+        )
+        asked = partial(
+            ask_load,
+            Workload.of(workload),
+            template,
+            requests=requests,
+            duration_s=duration_s,
+            least_requests=self._rounds_needed(label),
+            warmup=None,
+            slo=slo,
+            label=label,
+        )
+        budgets = [budget for budget in self._budgets if budget.label in (None, label)]
+        return run_sweep(
+            levels_of(concurrency, rates),
+            asked,
+            lambda load: run_load(load, self._engine, self._loop, self._recorder, self._watch),
+            budgets,
+            self._recorder,
+        )
+
     def rounds(self, count: int = LEAST_ROUNDS, warmup: int = WARMUP) -> Iterator[int]:
         """Repeat a loop's body: `for _ in llm_client.rounds(10): my_application(llm_client)`.
 
@@ -166,6 +277,10 @@ class LLMClient:
             raise SettingsError("this client was made without quality checks: use the fixture llm_client")
         limits = {"quality_vs": quality_vs, "max_kl": max_kl, "min_top1": min_top1, "min_score": min_score}
         return self._quality_check(prompts, {**limits, "scorer": scorer})
+
+    def _rounds_needed(self, label: str | None) -> int:
+        """How many requests the budgets of a label need."""
+        return requests_needed(self._budgets, label, LEAST_ROUNDS)
 
     def _send(self, request: Request, call: CallKind, label: str | None) -> tuple[Exchange, Sample]:
         """Send one request and record it, with what others took of the processor meanwhile."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event, Lock
 
 from pytest_llmspeed.core.exchange import Exchange, Request
+from pytest_llmspeed.core.load_result import LoadResult
 from pytest_llmspeed.core.measurement import Measurement
 from pytest_llmspeed.core.metrics import CallKind, Sample, sample_of
 
@@ -23,6 +24,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self._samples: list[Sample] = []
+        self._loads: list[LoadResult] = []
         self._warmup_requests = 0
         self._workload: dict[str, None] = {}
         self._prompts: dict[str | None, dict[str, int]] = {}
@@ -36,7 +38,7 @@ class Recorder:
     @property
     def measurement(self) -> Measurement:
         """All that was measured so far."""
-        return Measurement(tuple(self._samples), self._warmup_requests)
+        return Measurement(tuple(self._samples), self._warmup_requests, loads=tuple(self._loads))
 
     @property
     def workload(self) -> tuple[str, ...]:
@@ -122,6 +124,31 @@ class Recorder:
             self._samples.append(sample)
             self._workload[declared] = None
         return sample
+
+    def origin_s(self, first_s: float) -> float:
+        """The zero of `started_ms`: the first measured request of the test, which may be this one."""
+        if self._origin_s is None:
+            self._origin_s = first_s
+        return self._origin_s
+
+    def stratum_of_load(self, declared: str, label: str | None) -> str:
+        """The stratum of a load of that kind; of a second such load in the test another one."""
+        name = f"{label}/" if label else ""
+        name += f"load {hashlib.sha256(declared.encode()).hexdigest()[:6]}"
+        before = sum(load.stratum.partition(" #")[0] == name for load in self._loads)
+        return f"{name} #{before + 1}" if before else name
+
+    def record_load(self, load: LoadResult, declared: str) -> None:
+        """Keep a load and its requests."""
+        self._loads.append(load)
+        self._samples += load.samples
+        self._warmup_requests += load.warmup_requests
+        self._workload[declared] = None
+
+    def replace_loads(self, loads: Sequence[LoadResult]) -> None:
+        """Put loads in the place of those of the same stratum."""
+        new = {load.stratum: load for load in loads}
+        self._loads = [new.get(load.stratum, load) for load in self._loads]
 
     def _stratum(self, request: Request, kind: CallKind, label: str | None, declared: str) -> str:
         prefix = f"{label}/" if label else ""

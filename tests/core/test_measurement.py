@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from pytest_llmspeed.core.errors import TooFewSamplesError
-from pytest_llmspeed.core.measurement import Answer, Measurement, needed_samples, quantile, summarise
+from pytest_llmspeed.core.measurement import Answer, Measurement
+from pytest_llmspeed.core.summaries import needed_samples, quantile, summarise
 
 
 @pytest.mark.parametrize("q", [0.01, 0.1, 0.25, 0.5, 0.9, 0.95, 0.99])

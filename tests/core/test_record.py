@@ -236,7 +236,7 @@ def test_a_run_is_what_the_report_promises(record):
     }
     assert promised <= test.keys()
     assert {"name", "model", "precision", "options"} <= test["backend"].keys()
-    assert {"requests", "warmup_requests", "summary"} <= test["measurement"].keys()
+    assert {"requests", "warmup_requests", "loads", "summary"} <= test["measurement"].keys()
 
 
 def test_each_part_of_the_report_has_its_promised_fields(record):

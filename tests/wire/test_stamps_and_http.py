@@ -21,7 +21,8 @@ from pytest_llmspeed.core.exchange import Request
 from pytest_llmspeed.core.metrics import sample_of
 from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.wire import stamps, stream
-from pytest_llmspeed.edges.wire.http import BaseURL, HTTPClient, TransportError
+from pytest_llmspeed.edges.wire.framing import TransportError
+from pytest_llmspeed.edges.wire.http import BaseURL, HTTPClient
 from pytest_llmspeed.edges.wire.stamps import KERNEL_STAMPS, connect
 from pytest_llmspeed.edges.wire.stream import ask
 
@@ -655,3 +656,36 @@ def test_without_kernel_stamps_the_moment_of_the_read_counts(server, monkeypatch
     held = HeldClock(monkeypatch)
     stamp_s, _ = read_late(server, held, monkeypatch)
     assert stamp_s == held.now_s
+
+
+def test_a_clock_that_is_slewed_is_believed(monkeypatch):
+    """Over a long silence the time of day may have drifted; only a step is none that a stamp survives."""
+    held = HeldClock(monkeypatch)
+    offset = stamps.WallOffset()
+    held.move(10.0, wall=10.004)
+    assert offset.at(held.now_s) is not None
+    held.move(10.0, wall=10.1)
+    assert offset.at(held.now_s) is None
+    held.move(1.0)
+    assert offset.at(held.now_s) is not None
+
+
+def test_two_clocks_are_read_together(monkeypatch):
+    """A process that was put to sleep between the readings reads again."""
+    pauses = iter([0.0, 0.02, 0.0, 0.0])
+
+    class Sleepy(HeldClock):
+        def __init__(self, monkeypatch):
+            super().__init__(monkeypatch)
+            monkeypatch.setattr(clock, "wall_ns", self.slow_wall_ns)
+
+        def slow_wall_ns(self):
+            seen = self.wall_ns
+            self.move(next(pauses))
+            return seen
+
+    held = Sleepy(monkeypatch)
+    offset = stamps.WallOffset()
+    first = offset.at(held.now_s)
+    held.move(0.02)
+    assert offset.at(held.now_s) == pytest.approx(first, abs=1e-5)

@@ -31,8 +31,16 @@ def properties(record: TestRecord) -> Iterator[tuple[str, str]]:
 
 
 def _of_metric(record: TestRecord, found: Comparison) -> Iterator[tuple[str, str]]:
-    now = [s.value(found.metric) for s in record.measurement.told_by if s.stratum == found.stratum]
+    now = _values(record, found)
     if known := [value for value in now if value is not None]:
         yield f"{PREFIX}{found.metric}", str(round(median(known), 4))
     if moved := change(found):
         yield f"{PREFIX}{found.metric}_change", moved
+
+
+def _values(record: TestRecord, found: Comparison) -> list[float | None]:
+    """What a comparison was made of: the blocks of a load, else one value a request."""
+    for load in record.measurement.loads:
+        if load.stratum == found.stratum:
+            return list(load.blocks.get(found.metric, ()))
+    return [s.value(found.metric) for s in record.measurement.told_by if s.stratum == found.stratum]

@@ -19,6 +19,7 @@ from pytest_llmspeed.edges.engines.tokens import TokenCounter
 from pytest_llmspeed.edges.wire.dialects import PROTOCOL_ONLY, Dialect, dialect_of
 from pytest_llmspeed.edges.wire.get import get
 from pytest_llmspeed.edges.wire.http import BaseURL, HTTPClient
+from pytest_llmspeed.edges.wire.kept import Target
 from pytest_llmspeed.edges.wire.stream import ask
 
 KEY_VARIABLE = "OPENAI_API_KEY"
@@ -40,6 +41,7 @@ class OpenAIEngine:
     options: ClassVar[frozenset[str]] = frozenset({"url", "api_key_env", "tokenizer", "prefix_cache"})
     prefix_caches: ClassVar[tuple[str, ...]] = ("cold", "warm")
     device: ClassVar[str | None] = None
+    max_concurrency: ClassVar[int | None] = None
 
     def __init__(
         self,
@@ -49,11 +51,11 @@ class OpenAIEngine:
         counter: TokenCounter | None,
         dialect: Dialect = PROTOCOL_ONLY,
     ) -> None:
-        self._dialect = dialect
         self._client = HTTPClient(base)
         self._counter = counter
         self._secrets = [secret for secret in (key, base.password) if secret and len(secret) > 3]
-        self._headers = headers_for(base, key)
+        cold = backend.prefix_cache == "cold"
+        self.target = Target(base, headers_for(base, key), backend.model, dialect, cold)
         self.backend = backend
         self.hardware = Hardware(remote=base.host)
 
@@ -77,10 +79,19 @@ class OpenAIEngine:
 
     async def exchange(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Exchange:
         """Send one streamed request; failures are in `Exchange.error`."""
-        further = self._dialect.fields(request, cold=self.backend.prefix_cache == "cold")
+        target = self.target
         found = await ask(
-            self._client, request, self._headers, self.backend.model, on_event=on_event, further=further
+            self._client,
+            request,
+            target.headers,
+            target.model,
+            on_event=on_event,
+            further=target.further(request),
         )
+        return await self.completed(found)
+
+    async def completed(self, found: Exchange) -> Exchange:
+        """An answer that came over the wire, its tokens counted, our secrets out of its error."""
         for secret in self._secrets:
             if found.error and secret in found.error:
                 found = replace(found, error=found.error.replace(secret, "***"))

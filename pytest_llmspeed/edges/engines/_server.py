@@ -32,8 +32,9 @@ from pytest_llmspeed.edges.engines.server_tokens import ServerTokenCounter
 from pytest_llmspeed.edges.engines.supervisor import ServerProcess, StartError, new_place
 from pytest_llmspeed.edges.engines.symptoms import symptom
 from pytest_llmspeed.edges.engines.tokens import TokenCounter
-from pytest_llmspeed.edges.wire.dialects import VALUE
+from pytest_llmspeed.edges.wire.dialects import Dialect
 from pytest_llmspeed.edges.wire.http import BaseURL
+from pytest_llmspeed.edges.wire.kept import Target
 
 LAST_WORDS_S = 0.5
 """How long after a failed request it is waited for the news that the server has ended."""
@@ -49,6 +50,7 @@ class ServerEngine:
     precisions: ClassVar[tuple[str, ...]] = ()
     options: ClassVar[frozenset[str]] = COMMON_OPTIONS
     device: ClassVar[str | None] = "local"
+    max_concurrency: ClassVar[int | None] = None
 
     def __init__(
         self, process: ServerProcess, launched: Launch, order: Order, counter: TokenCounter | None
@@ -59,7 +61,8 @@ class ServerEngine:
         facts = ServerFacts(root, headers)
         served = facts.served_model(source)
         self._process, self._launched, self._recipe = process, launched, recipe
-        self._client = OpenAIEngine(api, Backend("openai", served), launched.place.key, counter)
+        means = Dialect(recipe.engine, forced=recipe.forced.body, plain=launched.body, seeded=False)
+        self._client = OpenAIEngine(api, Backend("openai", served), launched.place.key, counter, means)
         self._counter = ServerTokenCounter(root, recipe.count, headers) if recipe.count else None
         self.url = str(api)
         self.metrics_url = f"{root}{recipe.metrics}" if recipe.metrics else None
@@ -107,18 +110,28 @@ class ServerEngine:
 
     async def exchange(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Exchange:
         """Send one streamed request; a failure is in `Exchange.error`, with how the server died if it did."""
-        body = dict(self._launched.body)
-        if request.output_tokens is not None:
-            body |= self._recipe.forced.filled({VALUE: request.output_tokens}).body
-        dressed = replace(request, extra_body={**body, **request.extra_body})
         written = self._process.log_bytes
-        found = await self._client.exchange(dressed, on_event)
+        found = await self._client.exchange(request, on_event)
         if self._counter:
             found = await self._counter.counted(found)
-        found = replace(found, request=request)
         if found.error is None:
             return found
         return found.failed(await self._explained(found.error, written))
+
+    @property
+    def target(self) -> Target:
+        """Where a load sends its requests."""
+        return self._client.target
+
+    async def completed(self, found: Exchange) -> Exchange:
+        """An answer to a request of a load, its tokens counted; how the server died, if it did."""
+        found = await self._client.completed(found)
+        if self._counter:
+            found = await self._counter.counted(found)
+        if found.error is None or self.alive:
+            return found
+        death, _ = self._process.explained(f"ended in the middle, {self._process.ending}")
+        return found.failed(f"{found.error}; {death}")
 
     async def _explained(self, error: str, written: int) -> str:
         """What failed a request, with how the server ended if it did, or what its log shows since."""

@@ -53,6 +53,8 @@ class Engine(Protocol):
 
     An engine whose work is done by child processes has two attributes more: `alive`, False once they
     have died, and `root_process`, the process that they descend from (None where that cannot be told).
+    `max_concurrency`, an attribute of the class or the engine, says how many requests it serves at a
+    time (None: as many as come); an engine without it serves one.
     """
 
     precisions: ClassVar[tuple[str, ...]]

@@ -1,4 +1,4 @@
-"""One streamed HTTP/1.1 exchange on our own socket. Framing by httptools; nothing is retried."""
+"""One streamed HTTP/1.1 exchange on our own socket. Nothing is retried."""
 
 from __future__ import annotations
 
@@ -8,15 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from urllib.parse import unquote, urlsplit
 
-import httptools
-
-from pytest_llmspeed.core.errors import LLMSpeedError
 from pytest_llmspeed.edges import clock
+from pytest_llmspeed.edges.wire.framing import Framing, TransportError
 from pytest_llmspeed.edges.wire.stamps import StampedSocket, connect
-
-
-class TransportError(LLMSpeedError):
-    """A connection that could not be opened, broke, or spoke no HTTP."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +51,21 @@ class BaseURL:
         return f"{self.scheme}://{self.netloc}{self.path}"
 
 
-def _broke(error: OSError) -> str:
+def post_message(base: BaseURL, path: str, headers: Mapping[str, str], body: bytes) -> bytes:
+    """Return the bytes of a POST request."""
+    head = [f"POST {base.path}{path} HTTP/1.1", f"host: {base.netloc}"]
+    head += [f"{name}: {value}" for name, value in headers.items()]
+    head += [f"content-length: {len(body)}", "", ""]
+    return "\r\n".join(head).encode("latin-1") + body
+
+
+def tls_for(base: BaseURL) -> ssl.SSLContext | None:
+    """Return what an https address is reached with, None for http."""
+    return ssl.create_default_context() if base.scheme == "https" else None
+
+
+def broke(error: OSError) -> str:
+    """Return the sentence on a connection that broke."""
     return f"the connection broke: {error.strerror or error}"
 
 
@@ -70,16 +78,14 @@ class HTTPClient:
 
     @cached_property
     def _tls(self) -> ssl.SSLContext | None:
-        return ssl.create_default_context() if self.base.scheme == "https" else None
+        return tls_for(self.base)
 
     async def post(self, path: str, headers: Mapping[str, str], body: bytes) -> Response:
         """Send a request and return its response once the headers are there.
 
         Raises `TransportError`. The caller reads `Response.chunks()` to their end or calls `abandon`.
         """
-        head = [f"POST {self.base.path}{path} HTTP/1.1", f"host: {self.base.netloc}"]
-        head += [f"{name}: {value}" for name, value in headers.items()]
-        head += [f"content-length: {len(body)}", "", ""]
+        message = post_message(self.base, path, headers, body)
         started_s = clock.now_s()
         connection = self._reusable()
         is_new = connection is None
@@ -89,11 +95,11 @@ class HTTPClient:
             raise TransportError(f"cannot connect to {self.base}: {error.strerror or error}") from error
         response = Response(self, connection, started_s, is_new)
         try:
-            await connection.send("\r\n".join(head).encode("latin-1") + body)
+            await connection.send(message)
             await response.read_headers()
         except OSError as error:
             response.abandon()
-            raise TransportError(_broke(error)) from error
+            raise TransportError(broke(error)) from error
         except BaseException:
             response.abandon()
             raise
@@ -122,55 +128,36 @@ class Response:
 
     def __init__(self, client: HTTPClient, connection: StampedSocket, started_s: float, is_new: bool) -> None:
         self.started_s, self.is_new = started_s, is_new
-        self.status = 0
-        self.headers: dict[str, str] = {}
         self._client, self._connection = client, connection
-        self._parser = httptools.HttpResponseParser(self)
-        self._parts: list[bytes] = []
+        self._framing = Framing(client.base)
         self._stamp_s = started_s
-        self._headers_complete = self._complete = False
-        self._reusable = self._released = False
+        self._released = False
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take in a header: called by the parser, as are the next three."""
-        if not self._complete:
-            self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+    @property
+    def status(self) -> int:
+        """The status code."""
+        return self._framing.status
 
-    def on_headers_complete(self) -> None:
-        """Note the status; of a second response that nobody asked for, that the connection is spoilt."""
-        if self._complete:
-            self._reusable = False
-            return
-        self.status = self._parser.get_status_code()
-        self._headers_complete = self.status >= 200
-
-    def on_body(self, part: bytes) -> None:
-        """Take in a piece of the body."""
-        if not self._complete:
-            self._parts.append(part)
-
-    def on_message_complete(self) -> None:
-        """Note the end of the response, unless it is an interim one."""
-        if not self._complete and self.status >= 200:
-            self._complete = True
-            self._reusable = self._parser.should_keep_alive()  # true only while the parser is here
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers, their names in lower case."""
+        return self._framing.headers
 
     async def read_headers(self) -> None:
         """Read until the headers of the final (not a 1xx) response are there."""
-        while not self._headers_complete:
+        while not self._framing.headers_complete:
             await self._read()
 
     async def chunks(self) -> AsyncIterator[tuple[bytes, float]]:
         """Yield the body as it arrives, each piece with the stamp of its bytes."""
         while True:
-            parts, self._parts = self._parts, []
-            if parts:
-                yield b"".join(parts), self._stamp_s
-            elif self._complete:
+            if part := self._framing.take():
+                yield part, self._stamp_s
+            elif self._framing.complete:
                 break
             else:
                 await self._read()
-        self._release(reusable=self._reusable)
+        self._release(reusable=self._framing.reusable)
 
     async def body(self) -> bytes:
         """Read the whole body."""
@@ -193,22 +180,5 @@ class Response:
         try:
             chunk, self._stamp_s = await self._connection.read()
         except OSError as error:
-            raise TransportError(_broke(error)) from error
-        if not chunk:
-            self._end_of_stream()
-            return
-        try:
-            self._parser.feed_data(chunk)
-        except httptools.HttpParserError as error:
-            raise TransportError(f"{self._client.base} does not speak HTTP/1.1: {error}") from error
-
-    def _end_of_stream(self) -> None:
-        """The peer closed: the end of a body that has no length, a broken connection otherwise."""
-        framed = "content-length" in self.headers or "transfer-encoding" in self.headers
-        if not self._headers_complete:
-            raise TransportError(f"{self._client.base} closed the connection without an answer")
-        if framed:
-            raise TransportError("the connection was closed in the middle of the answer")
-        self._complete = True
-        self._connection.close()
-        self._released = True
+            raise TransportError(broke(error)) from error
+        self._framing.feed(chunk)

@@ -48,6 +48,7 @@ class AnswerReader:
         self.done = False
         self._finish: dict[int, str | None] = {}
         self._tokens_before: int | None = 0
+        self._reasoned = False
 
     @property
     def finish_reason(self) -> str | None:
@@ -72,7 +73,7 @@ class AnswerReader:
 
     def _chunk(self, content: bytes, stamp_s: float, part: Literal["delta", "message"]) -> None:
         try:
-            chunk = json.loads(content)
+            chunk = json.loads(content.decode("utf-8", "surrogatepass"))
         except ValueError:
             self.error = f"the server sent invalid JSON: {_quote(content)}"
             return
@@ -88,8 +89,8 @@ class AnswerReader:
         usage = _usage(chunk.get("usage"))
         self.usage = usage or self.usage
         output = [self._choice(choice, part) for choice in chunk.get("choices") or ()]
-        if any(fields for _, fields in output):
-            self._add_event(output, stamp_s, usage)
+        if first := next((each for each in output if each[1]), None):
+            self._add_event(*first, stamp_s, usage)
 
     def _choice(self, choice: Mapping[str, Any], part: str) -> tuple[int, dict[str, str]]:
         """A choice's index and its non-empty output; its finish reason is noted."""
@@ -100,12 +101,9 @@ class AnswerReader:
             self.error = "the server ended the answer with the finish reason 'error'"
         return index, _output(choice, part)
 
-    def _add_event(
-        self, output: list[tuple[int, dict[str, str]]], stamp_s: float, usage: Usage | None
-    ) -> None:
-        choice, fields = next((index, fields) for index, fields in output if fields)
-        reasoned = "reasoning" in fields or any(event.reasoning for event in self.events)
-        total = _streamed_tokens(usage, reasoned)
+    def _add_event(self, choice: int, fields: dict[str, str], stamp_s: float, usage: Usage | None) -> None:
+        self._reasoned = self._reasoned or "reasoning" in fields
+        total = _streamed_tokens(usage, self._reasoned)
         before, self._tokens_before = self._tokens_before, total
         known = total is not None and before is not None and total > before
         tokens = total - before if known and total is not None and before is not None else None
@@ -132,6 +130,8 @@ class AnswerReader:
 def _output(choice: Mapping[str, Any], part: str) -> dict[str, str]:
     """The non-empty output of a choice, as fields of `Event`."""
     message = choice.get(part) or {}
+    if len(message) == 1 and (only := message.get("content")) and isinstance(only, str):
+        return {"text": only}
     fields = {
         "text": _text(message.get("content")) or _text(choice.get("text")),
         "reasoning": _text(message.get("reasoning_content")) or _text(message.get("reasoning")),

@@ -36,6 +36,9 @@ class EventParser:
 
     def feed(self, chunk: bytes, stamp_s: float) -> list[ServerSentEvent]:
         """Return the events that `chunk`, which arrived at `stamp_s`, completes."""
+        if not (self._rest or self._data or self._event) and _is_one_event(chunk):
+            self._skip_lf, self._at_start, self._seen = False, False, True
+            return [ServerSentEvent(chunk[6:-2], "message", stamp_s)]
         if self._skip_lf and chunk:
             chunk, self._skip_lf = chunk.removeprefix(b"\n"), False
         lines, tail = self._lines(chunk)
@@ -91,3 +94,10 @@ class EventParser:
         if not data and event != "error":
             return None
         return ServerSentEvent(b"\n".join(data), event or "message", self._stamp)
+
+
+def _is_one_event(chunk: bytes) -> bool:
+    """True for one whole event of a single line of data: nearly every chunk of most servers."""
+    if not (chunk.startswith(b"data: ") and chunk.endswith(b"\n\n")):
+        return False
+    return chunk.count(b"\n") == 2 and b"\r" not in chunk

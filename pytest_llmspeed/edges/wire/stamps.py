@@ -2,8 +2,8 @@
 
 On Linux, over plain TCP, that is the kernel's own stamp (SO_TIMESTAMPNS): it is right whatever the
 event loop was doing meanwhile. The kernel stamps with the time of day, so each is mapped to the
-monotonic clock by a pair of readings of both, taken at the read. Elsewhere, under TLS, and where
-the time of day was just set, it is the moment of the read.
+monotonic clock by readings of both, taken shortly before. Elsewhere, under TLS, and where the time
+of day was just set, it is the moment of the read.
 """
 
 from __future__ import annotations
@@ -14,17 +14,35 @@ import ssl
 import struct
 import sys
 from collections import deque
-from typing import Protocol, cast
+from collections.abc import Callable
+from math import nan
+from typing import Any, Protocol, cast
 
 from pytest_llmspeed.edges import clock
 
 READ_SIZE = 65536
+PUSHED_SIZE = 16384
 _SO_TIMESTAMPNS = 35
 _TIMESPEC = struct.Struct("qq")
-_STEP_S = 0.0005
-"""An offset between the two clocks that moves by more than this between reads was set."""
+_STEP_S, _DRIFT = 0.0005, 0.001
+"""An offset between the two clocks that moves by more than this, and than clocks are slewed, was set."""
+_FRESH_S = 0.01
+_PAIR_S, _PAIR_TRIES = 0.00005, 5
+"""Two clocks are read together if no more than this passes meanwhile: else the process was put to sleep."""
 
 KERNEL_STAMPS = sys.platform == "linux" and _TIMESPEC.size == 16 and hasattr(socket.socket, "recvmsg")
+
+
+class Sink(Protocol):
+    """What takes the bytes of a connection as they are read."""
+
+    def arrived(self, chunk: bytes, stamp_s: float, late_s: float) -> None:
+        """Take in bytes, their stamp, and how long they lay unread after it (NaN where nobody knows)."""
+        ...
+
+    def ended(self, failure: OSError | None) -> None:
+        """Note that the peer closed the connection, or how it broke."""
+        ...
 
 
 class StampedSocket(Protocol):
@@ -38,6 +56,10 @@ class StampedSocket(Protocol):
         """Return the next bytes and when they arrived."""
         ...
 
+    def push_to(self, sink: Sink) -> None:
+        """From now on hand all bytes to `sink` as they arrive, in place of `read`."""
+        ...
+
     def is_stale(self) -> bool:
         """True if the peer has closed it, or sent what nobody asked for, while it was idle."""
         ...
@@ -47,10 +69,41 @@ class StampedSocket(Protocol):
         ...
 
 
-async def connect(host: str, port: int, tls: ssl.SSLContext | None) -> StampedSocket:
+class WallOffset:
+    """What to take off the time of day to get the monotonic clock; connections may share one."""
+
+    def __init__(self) -> None:
+        self._offset_s, self._checked_s = _offset()
+        self._is_credible = True
+
+    def at(self, now_s: float) -> float | None:
+        """The offset in seconds; None where the time of day was set since it was last looked at."""
+        if now_s - self._checked_s > _FRESH_S:
+            before_s, since_s = self._offset_s, self._checked_s
+            self._offset_s, self._checked_s = _offset()
+            allowed_s = _STEP_S + _DRIFT * (self._checked_s - since_s)
+            self._is_credible = abs(self._offset_s - before_s) <= allowed_s
+        return self._offset_s if self._is_credible else None
+
+
+def _offset() -> tuple[float, float]:
+    """Both clocks read at one moment: how far they are apart, and when; the closest of some readings."""
+    readings = []
+    for _ in range(_PAIR_TRIES):
+        early_s, wall_s, late_s = clock.now_s(), clock.wall_ns() / 1e9, clock.now_s()
+        readings.append((late_s - early_s, wall_s - late_s, late_s))
+        if late_s - early_s < _PAIR_S:
+            break
+    _, offset_s, at_s = min(readings)
+    return offset_s, at_s
+
+
+async def connect(
+    host: str, port: int, tls: ssl.SSLContext | None, wall: WallOffset | None = None
+) -> StampedSocket:
     """Open a connection; raises OSError (of TLS: ssl.SSLError) where that fails."""
     if tls is None and KERNEL_STAMPS:
-        return await _KernelStamped.connect(host, port)
+        return await _KernelStamped.connect(host, port, wall or WallOffset())
     return await _ReadStamped.connect(host, port, tls)
 
 
@@ -62,6 +115,7 @@ class _ReadStamped(asyncio.Protocol):
         self._more: asyncio.Future[None] | None = None
         self._ended = False
         self._failure: Exception | None = None
+        self._sink: Sink | None = None
 
     @classmethod
     async def connect(cls, host: str, port: int, tls: ssl.SSLContext | None) -> _ReadStamped:
@@ -76,6 +130,9 @@ class _ReadStamped(asyncio.Protocol):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def data_received(self, data: bytes) -> None:
+        if self._sink is not None:
+            self._sink.arrived(data, clock.now_s(), nan)
+            return
         self._arrived.append((data, clock.now_s()))
         self._wake()
 
@@ -88,8 +145,13 @@ class _ReadStamped(asyncio.Protocol):
         self._wake()
 
     def _wake(self) -> None:
-        if self._more is not None:
+        if self._sink is not None:
+            self._sink.ended(self._failure if isinstance(self._failure, OSError) else None)
+        elif self._more is not None:
             _set(self._more)
+
+    def push_to(self, sink: Sink) -> None:
+        self._sink = sink
 
     async def send(self, content: bytes) -> None:
         if self._ended:
@@ -116,13 +178,13 @@ class _ReadStamped(asyncio.Protocol):
 class _KernelStamped:
     """Stamps of the kernel, read with recvmsg."""
 
-    def __init__(self, connection: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
-        self._socket, self._loop = connection, loop
+    def __init__(self, connection: socket.socket, loop: asyncio.AbstractEventLoop, wall: WallOffset) -> None:
+        self._socket, self._loop, self._wall = connection, loop, wall
+        self._sink: Sink | None = None
         self._since_s = clock.now_s()
-        self._offset_s = clock.wall_ns() / 1e9 - self._since_s
 
     @classmethod
-    async def connect(cls, host: str, port: int) -> _KernelStamped:
+    async def connect(cls, host: str, port: int, wall: WallOffset) -> _KernelStamped:
         loop = asyncio.get_running_loop()
         addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         failure: OSError | None = None
@@ -133,7 +195,7 @@ class _KernelStamped:
                 await loop.sock_connect(connection, address)
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 connection.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-                return cls(connection, loop)
+                return cls(connection, loop, wall)
             except BaseException as error:
                 connection.close()
                 if not isinstance(error, OSError):
@@ -144,6 +206,27 @@ class _KernelStamped:
     async def send(self, content: bytes) -> None:
         self._since_s = clock.now_s()
         await self._loop.sock_sendall(self._socket, content)
+
+    def push_to(self, sink: Sink) -> None:
+        self._sink = sink
+        self._loop.add_reader(self._socket, self._push, self._socket.recvmsg, sink)
+
+    def _push(self, receive: Callable[..., tuple[bytes, list[Any], int, Any]], sink: Sink) -> None:
+        """Read once: called whenever there is something to read, so this is the hot path of a load."""
+        try:
+            chunk, ancillary, _, _ = receive(PUSHED_SIZE, 64)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._loop.remove_reader(self._socket)
+            sink.ended(error)
+            return
+        if chunk:
+            stamp_s = self._stamp(ancillary)
+            sink.arrived(chunk, stamp_s, self._since_s - stamp_s or nan)
+        else:
+            self._loop.remove_reader(self._socket)
+            sink.ended(None)
 
     async def read(self) -> tuple[bytes, float]:
         while True:
@@ -164,13 +247,15 @@ class _KernelStamped:
 
     def _stamp(self, ancillary: list[tuple[int, int, bytes]]) -> float:
         """The kernel's stamp on the monotonic clock; the time of the read where it is not credible."""
-        wall_s, now_s = clock.wall_ns() / 1e9, clock.now_s()
-        stepped = abs(wall_s - now_s - self._offset_s) > _STEP_S
-        since_s, self._since_s, self._offset_s = self._since_s, now_s, wall_s - now_s
+        now_s = clock.now_s()
+        offset_s = self._wall.at(now_s)
+        since_s, self._since_s = self._since_s, now_s
+        if offset_s is None:
+            return now_s
         for level, kind, payload in ancillary:
-            if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS and not stepped:
-                seconds, nanoseconds = _TIMESPEC.unpack(payload[: _TIMESPEC.size])
-                stamp_s = now_s - (wall_s - (seconds + nanoseconds / 1e9))
+            if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS:
+                seconds, nanoseconds = _TIMESPEC.unpack_from(payload)
+                stamp_s: float = seconds - offset_s + nanoseconds / 1e9
                 return stamp_s if since_s <= stamp_s <= now_s else now_s
         return now_s
 
@@ -184,6 +269,8 @@ class _KernelStamped:
         return True
 
     def close(self) -> None:
+        if self._sink is not None:
+            self._loop.remove_reader(self._socket)
         self._socket.close()
 
 

@@ -1,0 +1,162 @@
+"""Loads of rising height → the curve: its knee, what is carried within the budgets, the replicas needed.
+
+With L the load (concurrency or rate) and T what is served (requests per second), a step is
+saturated where T grows by less than a fifth of what L grows by, in logs, while the median end-to-end
+time grows by more than half of it: more load only waits longer. The knee is where the first such
+step begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil, log
+
+from pytest_llmspeed.core.budgets import Budget, check
+from pytest_llmspeed.core.errors import SettingsError
+from pytest_llmspeed.core.load_result import LoadResult
+from pytest_llmspeed.core.measurement import Measurement
+
+STILL_GROWS = 0.2
+WAITS_LONGER = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One load of a sweep: its height, what it showed, and the budgets that it missed."""
+
+    level: float
+    load: LoadResult
+    missed: tuple[str, ...] = ()
+
+    @property
+    def kept(self) -> bool:
+        """True if it is the load that was asked, and kept every budget."""
+        return not self.missed and not self.load.invalid
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How many replicas a peak needs. `assumptions` are what has to hold for that."""
+
+    replicas: int
+    requests_per_s_each: float
+    assumptions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The loads of a sweep from the lowest on.
+
+    `by` is "concurrency" or "rate"; `has_budgets` whether there was anything to keep. `stopped` says
+    why it ended before the last load, None where it did not.
+    """
+
+    by: str
+    points: tuple[Point, ...]
+    has_budgets: bool = False
+    stopped: str | None = None
+
+    @property
+    def knee(self) -> Point | None:
+        """The last load before more of it only waits longer; None where it did not come to that."""
+        return next((low for low, high in pairwise(self.points) if is_saturated(low, high)), None)
+
+    @property
+    def highest(self) -> Point | None:
+        """The highest load that kept the budgets, as all below it did; None where the lowest did not.
+
+        Without any budget the knee, or the highest load where there is none.
+        """
+        if not self.has_budgets:
+            return self.knee or (self.points[-1] if self.points else None)
+        found = None
+        for point in self.points:
+            if not point.kept:
+                break
+            found = point
+        return found
+
+    def capacity(self, peak_rps: float, *, headroom: float = 0.4) -> Capacity:
+        """Return how many replicas carry `peak_rps` requests per second with so much left unused.
+
+        Rests on the highest load that kept the budgets. Raises `SettingsError` where none did.
+        """
+        at = self.highest
+        if not peak_rps > 0 or not 0 <= headroom < 1:
+            raise SettingsError(
+                f"capacity({peak_rps}, headroom={headroom}): a positive rate, a share below 1"
+            )
+        if at is None or not at.load.requests_per_s:
+            raise SettingsError(
+                "capacity: no load of the sweep kept the budgets, so no number of replicas will"
+            )
+        each = at.load.requests_per_s * (1 - headroom)
+        return Capacity(ceil(peak_rps / each), each, tuple(_assumptions(self, at, headroom)))
+
+    def __str__(self) -> str:
+        """The curve as a table."""
+        return "\n".join(_lines(self))
+
+
+def point_of(level: float, load: LoadResult, budgets: Sequence[Budget]) -> Point:
+    """Return a load as a point of a curve, held against the budgets."""
+    whole = Measurement(load.samples, loads=(load,))
+    checks = [check(budget, whole) for budget in budgets]
+    missed = [found.name for found in checks if not found.kept]
+    if load.failures and not any(budget.metric.name == "error_rate" for budget in budgets):
+        missed.append("error_rate")
+    return Point(level, load, tuple(missed))
+
+
+def is_saturated(low: Point, high: Point) -> bool:
+    """Return whether the step from one load to a higher one serves little more, and only waits longer."""
+    grown = log(high.level / low.level)
+    served = _growth(low.load.requests_per_s, high.load.requests_per_s)
+    waited = _growth(_median_ms(low.load), _median_ms(high.load))
+    if grown <= 0 or served is None or waited is None:
+        return False
+    return served < STILL_GROWS * grown and waited > WAITS_LONGER * grown
+
+
+def _growth(before: float | None, after: float | None) -> float | None:
+    return log(after / before) if before and after else None
+
+
+def _median_ms(load: LoadResult) -> float | None:
+    found = load.summary("e2e_ms")
+    return found.p50 if found else None
+
+
+def _assumptions(curve: Curve, at: Point, headroom: float) -> Iterator[str]:
+    limit = "that kept the budgets" if curve.has_budgets else "before it saturates"
+    served = f"{at.load.requests_per_s:.3g} requests/s at {curve.by} {at.level:g}"
+    yield f"one replica serves {served}, the highest load {limit}"
+    yield f"{headroom:.0%} of that stays free, for bursts, a replica that fails, and slower days"
+    yield "requests are spread evenly, and replicas share nothing that saturates before they do"
+    yield "production asks what was measured: as long prompts and answers, as much of them cached"
+    if curve.by == "concurrency":
+        yield "the queue that independent arrivals form, and users of a closed loop do not, is headroom"
+    if at is curve.points[-1] and curve.knee is None:
+        yield "the sweep never saturated: the true capacity may be higher"
+
+
+def _lines(curve: Curve) -> Iterator[str]:
+    yield f"{curve.by:>12} {'requests/s':>11} {'tokens/s':>10} {'TTFT p50':>9} {'TPOT p50':>9} {'E2E p50':>9}"
+    for point in curve.points:
+        load = point.load
+        times = [found.p50 if (found := load.summary(m)) else None for m in ("ttft_ms", "tpot_ms", "e2e_ms")]
+        figures = [f"{_shown(load.requests_per_s):>11} {_shown(load.throughput_tps):>10}"]
+        notes = ["knee"] if point is curve.knee else []
+        notes += [f"missed {', '.join(point.missed)}"] if point.missed else []
+        notes += ["invalid"] if load.invalid else []
+        yield " ".join(
+            [f"{point.level:>12g}", *figures, *(f"{_shown(time):>9}" for time in times), *notes]
+        ).rstrip()
+    if curve.stopped:
+        yield f"stopped: {curve.stopped}"
+
+
+def _shown(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"

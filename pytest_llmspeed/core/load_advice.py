@@ -1,0 +1,74 @@
+"""What to do about a load whose figures are not those of the load that was asked, or that nobody can run."""
+
+from __future__ import annotations
+
+ELSEWHERE = "run the tests on a machine of their own, with more cores, or ask for less"
+
+
+def not_reached(peak: int, asked: int) -> str:
+    """Too few requests were ever under way at once."""
+    return (
+        f"only {peak} of {asked} requests were ever under way at once: does the server, or a proxy before "
+        "it, limit connections? raise its limit, or ask for less"
+    )
+
+
+def took_longer(stretch: float) -> str:
+    """The client left slots empty."""
+    return (
+        f"the load took {stretch:.2f} times as long as its own answers need: "
+        f"slots stood empty because the client was late; {ELSEWHERE}"
+    )
+
+
+def client_busy(share: float) -> str:
+    """The client had no time left."""
+    return f"the client itself used {share:.0%} of a core and may be what was measured; {ELSEWHERE}"
+
+
+def piled_up(share: float) -> str:
+    """Bytes waited for the client, so that the kernel's stamps of some were lost."""
+    return f"{share:.0%} of the output events came before the client had read those before them; {ELSEWHERE}"
+
+
+def sent_late(late_ms: float) -> str:
+    """Requests were not sent when they were due."""
+    return f"1 in 100 requests was sent more than {late_ms:.0f} ms after it was due; {ELSEWHERE}"
+
+
+def worker_lost(reason: str) -> str:
+    """A worker process of the load died."""
+    return f"a part of the load was lost: {reason}; run it again, and look for what ends processes (memory?)"
+
+
+def too_much_at_once(asked: int, served: int, backend: str) -> str:
+    """The engine cannot serve as many at once."""
+    many = "one request" if served == 1 else f"{served} requests"
+    return (
+        f"concurrency={asked}: the backend {backend!r} serves {many} at a time, so the others would only "
+        f"wait in a queue of ours; ask for at most {served}, or start the model in a server and use its URL"
+    )
+
+
+def too_short(requests: int, least: int, why: str) -> str:
+    """The load cannot be cut into parts that can be compared."""
+    return (
+        f"requests={requests}: {why}, so that baselines have ten parts to compare; ask for at least {least}"
+    )
+
+
+def no_load(metric: str) -> str:
+    """A budget on what only loads have."""
+    return f"{metric} is a figure of a load: use llm_client.load(…)"
+
+
+def no_slo() -> str:
+    """Goodput without limits to keep."""
+    return "the load was given no slo: name what a good request keeps, as in load(…, slo={'ttft_ms': 300})"
+
+
+def no_load_figure(metric: str) -> str:
+    """A load without a figure."""
+    if metric == "steady_tps":
+        return "the load never had all its slots taken, or is no closed loop: ask for more requests"
+    return f"no request of the load gave a value of {metric}: failed, or without token counts"

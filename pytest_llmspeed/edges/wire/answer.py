@@ -1,0 +1,90 @@
+"""The body of a response, piece by piece → Exchange. Pure: a stream as it comes, or bytes kept from one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pytest_llmspeed.core.exchange import Event, Exchange, Request
+from pytest_llmspeed.edges.wire.framing import TransportError
+from pytest_llmspeed.edges.wire.protocol import AnswerReader, error_text
+from pytest_llmspeed.edges.wire.sse import EventParser
+
+
+class AnswerBytes:
+    """Feeds on the pieces of one response's body, whatever its shape: a stream, one JSON body, an error.
+
+    `on_event` is called with each output event as it is read.
+    """
+
+    def __init__(self, on_event: Callable[[Event], None] | None = None) -> None:
+        self._reader = AnswerReader(on_event)
+        self._parser = EventParser()
+        self._status = 200
+        self._moved = ""
+        self._whole: list[bytes] | None = None
+        self._stamp_s = 0.0
+
+    @property
+    def finished(self) -> bool:
+        """True once nothing that follows can matter: after [DONE], or an error."""
+        return self._reader.done or self._reader.error is not None
+
+    def begin(self, status: int, headers: Mapping[str, str]) -> None:
+        """Note the head of the response."""
+        self._status = status
+        if status != 200:
+            self._whole = []
+            where = headers.get("location")
+            self._moved = f" (it points to {where}: configure that address)" if where else ""
+
+    def feed(self, part: bytes, stamp_s: float) -> None:
+        """Take in a piece of the body and its stamp."""
+        if self._whole is None and self._begins_json(part):
+            self._whole = []
+        if self._whole is not None:
+            self._whole.append(part)
+            self._stamp_s = stamp_s
+            return
+        for event in self._parser.feed(part, stamp_s):
+            if not self.finished:
+                self._reader.feed(event)
+
+    def _begins_json(self, part: bytes) -> bool:
+        """True for the first piece of an answer that is no stream."""
+        if self._parser.started or self._reader.events:
+            return False
+        return part.lstrip()[:1] in (b"{", b"[")
+
+    def close(self) -> None:
+        """Take in the end of the body."""
+        whole = b"".join(self._whole or ())
+        if self._status != 200:
+            self._reader.error = f"HTTP {self._status}{self._moved}: {error_text(whole)}"
+        elif self._whole is not None:
+            self._reader.feed_body(whole, self._stamp_s)
+        else:
+            for event in self._parser.close():
+                self._reader.feed(event)
+
+    def exchange(
+        self,
+        request: Request,
+        started_s: float,
+        failure: TransportError | TimeoutError | None = None,
+        **facts: Any,
+    ) -> Exchange:
+        """Return what came back; `failure` ended it, `facts` are further fields of `Exchange`."""
+        reader = self._reader
+        streamed = self._whole is None or self._status != 200
+        if failure is None:
+            return reader.exchange(request, started_s, streamed=streamed, **facts)
+        if isinstance(failure, TimeoutError):
+            seen = f"{len(reader.events)} output events" if reader.events else "no output"
+            error = reader.error or f"timed out after {request.timeout_s:g} s with {seen}"
+            return reader.exchange(request, started_s, **facts).failed(error)
+        if reader.finish_reason is not None and reader.error is None:
+            return reader.exchange(
+                request, started_s, **{**facts, "notes": frozenset({"closed_after_finish"})}
+            )
+        return reader.exchange(request, started_s, **facts).failed(reader.error or str(failure))

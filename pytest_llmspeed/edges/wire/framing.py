@@ -1,0 +1,75 @@
+"""Bytes of an HTTP/1.1 response → its head and its body. Pure: no socket, no clock. By httptools."""
+
+from __future__ import annotations
+
+import httptools
+
+from pytest_llmspeed.core.errors import LLMSpeedError
+
+
+class TransportError(LLMSpeedError):
+    """A connection that could not be opened, broke, or spoke no HTTP."""
+
+
+class Framing:
+    """Feeds on what one connection brings after one request. `server` is named in errors.
+
+    `complete` is set at the end of the response; `reusable` says whether its connection may serve
+    another request.
+    """
+
+    def __init__(self, server: object) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.headers_complete = self.complete = self.reusable = False
+        self._server = server
+        self._parser = httptools.HttpResponseParser(self)
+        self._parts: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> None:
+        """Take in the next bytes, none for the end of the connection; raises `TransportError`."""
+        if not chunk:
+            self._end_of_stream()
+            return
+        try:
+            self._parser.feed_data(chunk)
+        except httptools.HttpParserError as error:
+            raise TransportError(f"{self._server} does not speak HTTP/1.1: {error}") from error
+
+    def take(self) -> bytes:
+        """The body's bytes since the last call."""
+        parts, self._parts = self._parts, []
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _end_of_stream(self) -> None:
+        """The peer closed: the end of a body that has no length, a broken connection otherwise."""
+        framed = "content-length" in self.headers or "transfer-encoding" in self.headers
+        if not self.headers_complete:
+            raise TransportError(f"{self._server} closed the connection without an answer")
+        if framed:
+            raise TransportError("the connection was closed in the middle of the answer")
+        self.complete, self.reusable = True, False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take in a header: called by the parser, as are the next three."""
+        if not self.complete:
+            self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        """Note the status; of a second response that nobody asked for, that the connection is spoilt."""
+        if self.complete:
+            self.reusable = False
+            return
+        self.status = self._parser.get_status_code()
+        self.headers_complete = self.status >= 200
+
+    def on_body(self, part: bytes) -> None:
+        """Take in a piece of the body."""
+        if not self.complete:
+            self._parts.append(part)
+
+    def on_message_complete(self) -> None:
+        """Note the end of the response, unless it is an interim one."""
+        if not self.complete and self.status >= 200:
+            self.complete = True
+            self.reusable = self._parser.should_keep_alive()  # true only while the parser is here

@@ -1,0 +1,332 @@
+"""One load: what was asked → a plan, run by worker processes or by the engine here → its result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil, isnan
+from typing import Any
+
+from pytest_llmspeed.core import load_advice
+from pytest_llmspeed.core.arrivals import Rate
+from pytest_llmspeed.core.errors import LLMSpeedError, SettingsError, did_you_mean
+from pytest_llmspeed.core.exchange import Exchange, Request
+from pytest_llmspeed.core.load_figures import (
+    BLOCKS,
+    Answered,
+    blocks,
+    faults,
+    goodput,
+    output_tokens,
+    peak_concurrency,
+    send_lateness_s,
+    steady_tps,
+    window_of,
+)
+from pytest_llmspeed.core.load_plan import LoadPlan
+from pytest_llmspeed.core.load_result import ClientHealth, LoadResult, request_metrics
+from pytest_llmspeed.core.metrics import sample_of
+from pytest_llmspeed.core.summaries import quantile
+from pytest_llmspeed.core.traces import Trace
+from pytest_llmspeed.core.workloads import Workload
+from pytest_llmspeed.edges import clock
+from pytest_llmspeed.edges.engines.base import Engine
+from pytest_llmspeed.edges.loop import LoopThread
+from pytest_llmspeed.edges.telemetry.cpu import CPUWatch
+from pytest_llmspeed.edges.wire.kept import KeptAnswer
+from pytest_llmspeed.measuring.load_runner import EngineSender, LoadRunner, Sent
+from pytest_llmspeed.measuring.load_workers import Outcome, run_in_workers, warm_or_raise, workers_for
+from pytest_llmspeed.measuring.recorder import Recorder
+
+LEAST_OPEN = 5 * BLOCKS
+"""An open load has at least so many requests: five for each of its ten blocks."""
+MOST_WARMUP = 64
+"""An open load warms up with as many requests as come in a second, and no more than this."""
+LATE_READ_S = 0.001
+"""Output events that share a read were lumped by the client if that read came so late, else by the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a call of `load` asks, checked. Not `compared`: no baseline is held against it."""
+
+    plan: LoadPlan
+    asked: Mapping[str, Any]
+    declared: str
+    slo: Mapping[str, float]
+    label: str | None = None
+    counted: bool = True
+    compared: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """How requests come: the three that exclude each other, as the call named them."""
+
+    concurrency: int | None = None
+    rate: float | Rate | None = None
+    trace: Trace | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse none of them, or several."""
+        given = [name for name in ("concurrency", "rate", "trace") if getattr(self, name) is not None]
+        if len(given) != 1:
+            said = " and ".join(f"{name}=" for name in given) or "none of them"
+            raise SettingsError(f"load takes one of concurrency=, rate= and trace=; {said} was given")
+        if self.concurrency is not None and self.concurrency < 1:
+            raise SettingsError(f"concurrency={self.concurrency}: a load has at least one request under way")
+
+
+def ask_load(
+    workload: Workload,
+    template: Request,
+    arrivals: Arrivals,
+    *,
+    requests: int | None,
+    duration_s: float | None,
+    least_requests: int,
+    warmup: int | None,
+    slo: Mapping[str, float] | None,
+    label: str | None,
+) -> Load:
+    """Return the load that a call asks for; raises `SettingsError` naming what is senseless."""
+    requests = _requests(arrivals, requests, duration_s, least_requests)
+    due_s = None if arrivals.concurrency else _due_s(arrivals, requests, duration_s)
+    warmup = _warmup(arrivals) if warmup is None else warmup
+    plan = LoadPlan(workload, template, arrivals.concurrency, due_s, requests, duration_s, warmup)
+    limits = dict(slo or {})
+    for metric, limit in limits.items():
+        if metric not in request_metrics():
+            raise SettingsError(f"slo={{{metric!r}: {limit}}}: {did_you_mean(metric, request_metrics())}")
+    rate = _rate(arrivals)
+    asked = {
+        "concurrency": arrivals.concurrency,
+        "rate": None if rate is None else str(rate),
+        "trace": None if arrivals.trace is None else arrivals.trace.hash,
+        "requests": plan.requests,
+        "duration_s": duration_s,
+        "workload": workload.hash,
+    }
+    return Load(plan, asked, _declared(asked, template, label), limits, label)
+
+
+def _rate(arrivals: Arrivals) -> Rate | None:
+    rate = arrivals.rate
+    return rate if isinstance(rate, Rate | None) else Rate(float(rate))
+
+
+def _warmup(arrivals: Arrivals) -> int:
+    if arrivals.concurrency is not None:
+        return arrivals.concurrency
+    rate = _rate(arrivals)
+    return 2 if rate is None else min(max(2, ceil(rate.per_s)), MOST_WARMUP)
+
+
+def _requests(arrivals: Arrivals, requests: int | None, duration_s: float | None, least: int) -> int | None:
+    """How many requests are sent, None where the time decides."""
+    if requests is not None and duration_s is not None:
+        raise SettingsError("load takes requests= or duration_s=, not both")
+    if duration_s is not None:
+        if not duration_s > 0:
+            raise SettingsError(f"duration_s={duration_s}: a load takes some time")
+        return None
+    if arrivals.concurrency is not None:
+        needed, why = BLOCKS * arrivals.concurrency, "a closed loop is to fill its slots ten times"
+    else:
+        needed, why = LEAST_OPEN, "an open load is to have five requests in each part"
+    if requests is None:
+        requests = len(arrivals.trace.rows) if arrivals.trace is not None else max(needed, least)
+    if requests < needed:
+        raise SettingsError(load_advice.too_short(requests, needed, why))
+    return requests
+
+
+def _due_s(arrivals: Arrivals, requests: int | None, duration_s: float | None) -> tuple[float, ...]:
+    if arrivals.trace is not None:
+        due_s = arrivals.trace.offsets_s[:requests]
+        return due_s if duration_s is None else tuple(each for each in due_s if each < duration_s)
+    rate = _rate(arrivals)
+    assert rate is not None
+    return (
+        rate.within(duration_s) if requests is None and duration_s is not None else rate.first(requests or 0)
+    )
+
+
+def _declared(asked: Mapping[str, Any], template: Request, label: str | None) -> str:
+    """One line that says what was asked, its number of requests aside."""
+    keyed = {name: value for name, value in asked.items() if name not in ("requests", "duration_s")}
+    parts = ["load", template.endpoint, *(f"{name}={v}" for name, v in keyed.items() if v is not None)]
+    parts.append(f"{'max' if template.output_tokens is None else 'output'}_tokens={template.limit}")
+    parts.append(f"temperature={template.temperature:g}")
+    parts += [f"model={template.model}"] if template.model else []
+    parts += [f"extra_body={sorted(template.extra_body)}"] if template.extra_body else []
+    return " ".join([*parts, *([f"label={label}"] if label else [])])
+
+
+def run_load(
+    load: Load,
+    engine: Engine,
+    loop: LoopThread,
+    recorder: Recorder,
+    watch: CPUWatch | None,
+    *,
+    processes: int | None = None,
+) -> LoadResult:
+    """Run a load, record it, and return its result.
+
+    An interruption (Ctrl-C, a time limit of the test) goes on once what was measured is recorded.
+    Raises `SettingsError` where the engine cannot serve as many at once, `GenerationError` where no
+    warm-up request was answered.
+    """
+    limit: int | None = getattr(engine, "max_concurrency", 1)
+    slots = load.plan.slots
+    if slots is not None and limit is not None and slots > limit:
+        raise SettingsError(load_advice.too_much_at_once(slots, limit, engine.backend.name))
+    target = getattr(engine, "target", None)
+    if target is None:
+        outcome = _run_here(load.plan, EngineSender(engine, limit, watch), loop)
+    else:
+        outcome = run_in_workers(load.plan, target, processes or workers_for(load.plan))
+    exchanges = [_read(sent, load.plan) for sent in outcome.sent]
+    if target is not None:
+        exchanges = loop.run(_completed(engine, exchanges))
+    result = result_of(load, outcome, exchanges, recorder, queues_here=limit is not None)
+    recorder.record_load(result, load.declared)
+    if outcome.interrupted is not None:
+        raise outcome.interrupted
+    return result
+
+
+def _run_here(plan: LoadPlan, sender: EngineSender, loop: LoopThread) -> Outcome:
+    outcome = Outcome()
+    runner = LoadRunner(plan, sender, outcome.sent.append)
+
+    async def run() -> None:
+        warm_or_raise(await runner.warm_up(), plan.warmup)
+        runner.prepare()
+        outcome.start_s = clock.now_s()
+        await runner.run(outcome.start_s)
+
+    try:
+        loop.run(run())
+    except LLMSpeedError:
+        raise
+    except BaseException as interruption:  # noqa: BLE001  (it goes on once what was measured is kept)
+        outcome.interrupted = interruption
+    return outcome
+
+
+def _read(sent: Sent, plan: LoadPlan) -> Exchange:
+    """The answer to a request that was sent, or that should have been."""
+    request = sent.request or plan.template
+    if isinstance(sent.answer, KeptAnswer):
+        return sent.answer.exchange(request)
+    if sent.answer is not None:
+        return sent.answer
+    error = sent.error or "it was cancelled before it was sent"
+    return Exchange(request, sent.due_s or clock.now_s(), error=error)
+
+
+async def _completed(engine: Any, exchanges: Sequence[Exchange]) -> list[Exchange]:
+    """The answers with what their engine adds to those that came over the wire: token counts, reasons."""
+    return [await engine.completed(found) for found in exchanges]
+
+
+def result_of(
+    load: Load, outcome: Outcome, exchanges: Sequence[Exchange], recorder: Recorder, *, queues_here: bool
+) -> LoadResult:
+    """Return what a load showed; `exchanges` are those of `outcome.sent`, in that order."""
+    stratum = recorder.stratum_of_load(load.declared, load.label)
+    first_s = min((found.started_s for found in exchanges), default=outcome.start_s)
+    origin_s = recorder.origin_s(first_s)
+    answered = sorted(
+        (
+            _answered(load, sent, found, stratum, origin_s)
+            for sent, found in zip(outcome.sent, exchanges, strict=True)
+        ),
+        key=lambda each: each.started_s,
+    )
+    slots, window = load.plan.slots, window_of(answered)
+    client = _health(outcome, exchanges, answered, slots)
+    peak, length_s = peak_concurrency(answered), window.length_s if window else None
+    tokens, succeeded = output_tokens(answered), sum(each.counts for each in answered)
+    return LoadResult(
+        asked=load.asked,
+        samples=tuple(each.sample for each in answered),
+        warmup_requests=load.plan.warmup,
+        window_s=length_s,
+        throughput_tps=tokens / length_s if tokens is not None and length_s else None,
+        steady_tps=None if slots is None else steady_tps(answered, slots),
+        requests_per_s=succeeded / length_s if length_s else None,
+        peak_concurrency=peak,
+        slo=load.slo,
+        goodput=goodput(answered, load.slo),
+        label=load.label,
+        stratum=stratum,
+        client=client,
+        blocks=blocks(answered, window) if load.compared else {},
+        invalid=faults(answered, client, slots=slots, queues_here=queues_here, peak=peak, lost=outcome.lost),
+        counted=load.counted,
+    )
+
+
+def _answered(load: Load, sent: Sent, found: Exchange, stratum: str, origin_s: float) -> Answered:
+    """A request of the load as the figures see it."""
+    sample = sample_of(
+        found,
+        label=load.label,
+        stratum=stratum,
+        call="load",
+        origin_s=origin_s,
+        foreign_cpu=sent.foreign_cpu,
+        due_s=sent.due_s,
+    )
+    ended_s = _ended_s(sent.answer, found)
+    return Answered(sample, found.started_s, ended_s, sent.process, sent=sent.error is None)
+
+
+def _piled_up(kept: KeptAnswer, found: Exchange) -> int:
+    """The output events without a stamp of their own, because more came before they were read."""
+    together = [late.stamp_s for early, late in pairwise(found.events) if early.stamp_s == late.stamp_s]
+    if not together:
+        return 0
+    late_s = dict(zip(kept.stamps_s, kept.late_s, strict=True))
+    return sum(late_s.get(stamp_s, 0.0) > LATE_READ_S for stamp_s in together)
+
+
+def _ended_s(answer: KeptAnswer | Exchange | None, exchange: Exchange) -> float:
+    if isinstance(answer, KeptAnswer):
+        return answer.ended_s
+    return exchange.events[-1].stamp_s if exchange.events else exchange.started_s
+
+
+def _health(
+    outcome: Outcome, exchanges: Sequence[Exchange], answered: Sequence[Answered], slots: int | None
+) -> ClientHealth:
+    kept = [
+        (sent.answer, found)
+        for sent, found in zip(outcome.sent, exchanges, strict=True)
+        if isinstance(sent.answer, KeptAnswer)
+    ]
+    late_s = [late for answer, _ in kept for late in answer.late_s if not isnan(late)]
+    events = sum(len(found.events) for _, found in kept)
+    tokens = output_tokens(answered)
+    cpu_s = sum(done.cpu_s for done in outcome.done)
+    shares = [done.cpu_s / done.elapsed_s for done in outcome.done if done.elapsed_s > 0]
+    return ClientHealth(
+        processes=len(outcome.done),
+        cpu_share=max(shares, default=None),
+        cpu_s_per_1000_tokens=cpu_s / tokens * 1000 if shares and tokens else None,
+        read_late_ms=_p99_ms(late_s),
+        send_late_ms=_p99_ms(send_lateness_s(answered, slots)),
+        piled_up=sum(_piled_up(answer, found) for answer, found in kept) / events if events else 0.0,
+        stamps="engine" if not kept else "kernel" if late_s else "read",
+    )
+
+
+def _p99_ms(values_s: Sequence[float]) -> float | None:
+    """The 99 % quantile in ms, of fewer than 100 values the largest."""
+    if not values_s:
+        return None
+    return (quantile(values_s, 0.99) if len(values_s) >= 100 else max(values_s)) * 1000

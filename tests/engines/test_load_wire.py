@@ -1,0 +1,286 @@
+"""Loads over real sockets: worker processes, timed answers, and what becomes of every request.
+
+Tolerances are those of a busy machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers import Play, ReplayServer, event, tokens
+from wire_cases import CASES, TOLERANCE_MS, check
+
+from pytest_llmspeed import EngineError, EngineSpec, LLMClient, LoadResult, Rate, Request, Workload
+from pytest_llmspeed.core.load_plan import LoadPlan
+from pytest_llmspeed.core.metrics import sample_of
+from pytest_llmspeed.edges.engines._openai import OpenAIEngine
+from pytest_llmspeed.edges.loop import LoopThread
+from pytest_llmspeed.edges.wire.kept import KeepingClient, KeptAnswer
+from pytest_llmspeed.measuring.load import Arrivals, ask_load, result_of, run_load
+from pytest_llmspeed.measuring.load_runner import Sent
+from pytest_llmspeed.measuring.load_workers import Outcome, run_in_workers, workers_for
+from pytest_llmspeed.measuring.recorder import Recorder
+
+PLAIN = Play(tokens(6, 100, 20))
+LENGTH_MS = 200
+
+
+@pytest.fixture
+def loop() -> Iterator[LoopThread]:
+    loop = LoopThread()
+    yield loop
+    loop.close()
+
+
+def engine_of(server: ReplayServer) -> OpenAIEngine:
+    return OpenAIEngine.start(EngineSpec.of("openai", "m", None, {"url": server.url}))
+
+
+def load(server: ReplayServer, loop: LoopThread, **asked: Any) -> LoadResult:
+    client = LLMClient(engine_of(server), loop, Recorder())
+    return client.load(asked.pop("workload", "hello"), **{"timeout_s": 10, **asked})
+
+
+def test_a_closed_loop_over_sockets(loop: LoopThread) -> None:
+    """Latencies are those of the server; the slots are filled; warm-up opened the connections."""
+    with ReplayServer(lambda _: PLAIN) as server:
+        found = load(server, loop, concurrency=16)
+        assert len(server.requests) == 176
+    assert (len(found.samples), found.peak_concurrency, found.failures) == (160, 16, ())
+    assert found.summary("ttft_ms").p50 == pytest.approx(100, abs=TOLERANCE_MS)
+    assert found.summary("tpot_ms").p50 == pytest.approx(20, abs=3)
+    assert found.requests_per_s == pytest.approx(16 / LENGTH_MS * 1000, rel=0.25)
+    assert not any("new_connection" in sample.flags for sample in found.samples)
+    assert found.client.processes == 1
+    assert found.client.cpu_s_per_1000_tokens > 0
+
+
+def test_an_open_loop_is_not_throttled_by_slow_answers(loop: LoopThread) -> None:
+    """Requests are sent when they are due, however many are still under way."""
+    slow = Play(tokens(2, 900, 100))
+    with ReplayServer(lambda _: slow) as server:
+        found = load(server, loop, rate=Rate.constant(50), warmup=2)
+    starts = sorted(sample.started_ms for sample in found.samples)
+    assert starts[-1] - starts[0] == pytest.approx(980, abs=200)
+    assert found.peak_concurrency > 40
+    assert found.summary("queue_ms").p50 < TOLERANCE_MS
+    assert found.summary("ttft_ms", since="schedule").mean >= found.summary("ttft_ms").mean
+
+
+def test_a_load_ends_by_time(loop: LoopThread) -> None:
+    """No request is sent after its end; those under way are answered and count."""
+    with ReplayServer(lambda _: PLAIN) as server:
+        found = load(server, loop, concurrency=4, duration_s=1.1)
+    last_ms = max(sample.started_ms for sample in found.samples)
+    assert last_ms <= 1100 + TOLERANCE_MS
+    assert not found.failures
+    assert len(found.samples) == pytest.approx(24, abs=8)
+
+
+def test_several_processes_send_the_same_requests(loop: LoopThread) -> None:
+    """Each its share: the same prompts, the same figures, the asked concurrency."""
+    workload = Workload.synthetic(input_tokens=(3, 9), output_tokens=6, turns=2)
+    prompts = []
+    for processes in (1, 3):
+        with ReplayServer(lambda _: PLAIN) as server:
+            asked = ask_load(
+                workload,
+                Request("", timeout_s=10),
+                Arrivals(concurrency=6),
+                requests=60,
+                duration_s=None,
+                least_requests=1,
+                warmup=6,
+                slo=None,
+                label=None,
+            )
+            found = run_load(asked, engine_of(server), loop, Recorder(), None, processes=processes)
+            prompts.append(sorted(str(body["messages"]) for _, body in server.requests))
+        assert (len(found.samples), found.failures, found.peak_concurrency) == (60, (), 6)
+        assert found.client.processes == processes
+        assert found.summary("ttft_ms").p50 == pytest.approx(100, abs=TOLERANCE_MS)
+    assert prompts[0] == prompts[1]
+
+
+OTHERS = Play(tokens(20, 100, 25))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_answer_is_read_rightly_beside_64_others(name: str) -> None:
+    """Each answer of the wire's table gives its figures, flags and error, read by a loaded process."""
+    case = CASES[name]
+
+    def script(body: dict[str, Any]) -> Play:
+        return case.play if body["messages"][0]["content"] == "the case" else OTHERS
+
+    template = Request("", **{"max_tokens": 64, "timeout_s": 10, **case.request})
+    workload = Workload.prompts([*["another"] * 64, "the case"])
+    with ReplayServer(script) as server:
+        plan = LoadPlan(workload, template, due_s=(*[0.0] * 64, 0.3), requests=65)
+        outcome = run_in_workers(plan, engine_of(server).target, 1)
+    assert len(outcome.sent) == 65  # the others stream from 0.1 to 0.6 s
+    (sent,) = (each for each in outcome.sent if each.place == 64)
+    check(case, sample_of(sent.answer.exchange(sent.request)))
+
+
+def test_every_request_to_a_server_that_fails_some_is_accounted_for(loop: LoopThread) -> None:
+    """Errors of HTTP, errors inside a stream, and broken connections, each once."""
+    error = event({"error": {"message": "broken"}})
+    faults = {
+        20: Play([(0, b'{"detail": "overloaded"}')], status=503),
+        40: Play([*tokens(6, 60, 20)[:3], (110, error)]),
+        60: Play(tokens(6, 60, 20)[:3], ending="reset"),
+    }
+    numbers = count(1)
+    with ReplayServer(lambda _: faults.get(next(numbers) % 100, PLAIN)) as server:
+        found = load(server, loop, concurrency=16, requests=300, warmup=0)
+        assert len(server.requests) == 300
+    assert len(found.samples) == 300
+    errors = sorted(str(sample.error).partition(":")[0] for sample in found.failures)
+    assert errors == [*["HTTP 503"] * 3, *["broken"] * 3, *["the connection broke"] * 3]
+
+
+def test_requests_that_take_too_long_have_failed(loop: LoopThread) -> None:
+    """A server that stops answering for a while costs the requests that it held, and no others."""
+    numbers = count(1)
+    stopped = Play(tokens(1, 20, 0)[:1], ending="hang")
+    with ReplayServer(lambda _: stopped if next(numbers) in (30, 31) else PLAIN) as server:
+        found = load(server, loop, concurrency=4, requests=60, warmup=0, timeout_s=1.0)
+    assert len(found.samples) == 60
+    assert [sample.error for sample in found.failures] == ["timed out after 1 s with 1 output events"] * 2
+
+
+def workers_of_this_process() -> list[int]:
+    """The worker processes of a load that runs here."""
+    shown = subprocess.run(
+        ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(os.getpid())],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [int(line.split()[0]) for line in shown.stdout.splitlines() if "load_worker" in line]
+
+
+def test_the_requests_of_a_killed_worker_are_accounted_for(loop: LoopThread) -> None:
+    """What it had handed back counts, the rest has failed, and the load says that it is no such load."""
+    numbers = count(1)
+
+    def script(_: dict[str, Any]) -> Play:
+        if next(numbers) == 30:
+            os.kill(workers_of_this_process()[0], signal.SIGKILL)
+        return PLAIN
+
+    with ReplayServer(script) as server:
+        asked = ask_load(
+            Workload.of("hello"),
+            Request("", timeout_s=10),
+            Arrivals(concurrency=8),
+            requests=80,
+            duration_s=None,
+            least_requests=1,
+            warmup=8,
+            slo=None,
+            label=None,
+        )
+        recorder = Recorder()
+        found = run_load(asked, engine_of(server), loop, recorder, None, processes=2)
+    assert len(found.samples) == 80
+    assert 20 < len(found.failures) < 40
+    assert {sample.error for sample in found.failures} == {"its worker process died (exit code -9)"}
+    assert any("a part of the load was lost" in reason for reason in found.invalid)
+
+
+def test_a_worker_that_cannot_start_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its own last words."""
+    monkeypatch.setattr(sys, "executable", str(Path(sys.executable).with_name("no-python-here")))
+    with ReplayServer(lambda _: PLAIN) as server:
+        target = engine_of(server).target
+        with pytest.raises(EngineError, match="cannot be started"):
+            run_in_workers(LoadPlan(Workload.of("x"), Request(""), 1, None, 1), target, 1)
+
+
+def test_a_worker_is_light() -> None:
+    """It loads neither an SDK nor SciPy, nor pytest, and stays below 60 MB."""
+    program = (
+        "import sys; import pytest_llmspeed.measuring.load_worker; "
+        "print(*sys.modules); print(open('/proc/self/status').read() if sys.platform == 'linux' else '')"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-S", "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    modules, *status = shown.stdout.splitlines()
+    heavy = {"openai", "scipy", "numpy", "pytest", "torch", "transformers", "tabulate"}
+    assert not heavy & {name.split(".")[0] for name in modules.split()}
+    peak = [int(line.split()[1]) for line in status if line.startswith("VmHWM")]
+    assert all(memory_kib < 60 * 1024 for memory_kib in peak)
+
+
+def test_the_number_of_processes_follows_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One core is to be enough for each, and one core stays free."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    one = LoadPlan(Workload.of("x"), Request(""))
+    assert [workers_for(replace(one, slots=slots)) for slots in (1, 512, 513, 4000, 10_000)] == [
+        1,
+        1,
+        2,
+        7,
+        7,
+    ]
+    assert workers_for(replace(one, due_s=tuple(place / 1000 for place in range(5000)))) == 3
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
+    assert workers_for(replace(one, slots=4000)) == 1
+
+
+def test_a_client_that_lags_raises_the_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its mean time per token hides it: clumped reads cancel out. What piled up unread does not."""
+    answers = Play(tokens(200, 50, 5))
+
+    async def lagging(engine: OpenAIEngine) -> list[KeptAnswer]:
+        client = KeepingClient(engine.target)
+        prepared = [client.prepare(Request("hello", timeout_s=10)) for _ in range(4)]
+        asking = asyncio.gather(*(each.send() for each in prepared))
+        while not asking.done():
+            time.sleep(0.04)  # what keeps the loop from its sockets
+            await asyncio.sleep(0)
+        client.close()
+        return [each.answer for each in prepared]
+
+    with ReplayServer(lambda _: answers) as server:
+        engine = engine_of(server)
+        outcome = Outcome(
+            sent=[
+                Sent(place, 0, Request(""), None, kept)
+                for place, kept in enumerate(asyncio.run(lagging(engine)))
+            ]
+        )
+    asked = ask_load(
+        Workload.of("hello"),
+        Request(""),
+        Arrivals(concurrency=4),
+        requests=40,
+        duration_s=None,
+        least_requests=1,
+        warmup=0,
+        slo=None,
+        label=None,
+    )
+    exchanges = [sent.answer.exchange(sent.request) for sent in outcome.sent]
+    found = result_of(asked, outcome, exchanges, Recorder(), queues_here=False)
+    assert found.summary("tpot_ms").p50 == pytest.approx(5, rel=0.2)
+    assert found.client.piled_up > 0.3
+    assert any("before the client had read those before them" in reason for reason in found.invalid)

@@ -1,0 +1,184 @@
+"""Loads on an engine whose clock is its script, and what is refused before any request."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripted_engine import CrowdEngine, ScriptedEngine
+
+from pytest_llmspeed import EngineSpec, GenerationError, LLMClient, Rate, Trace, Workload
+from pytest_llmspeed.core.errors import SettingsError
+from pytest_llmspeed.core.traces import TraceRow
+from pytest_llmspeed.edges.loop import LoopThread
+from pytest_llmspeed.measuring.recorder import Recorder
+
+
+@pytest.fixture
+def loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopThread]:
+    monkeypatch.chdir(tmp_path)  # the scripted engines keep a log
+    loop = LoopThread()
+    yield loop
+    loop.close()
+
+
+def client(loop: LoopThread, engine: type[ScriptedEngine] = CrowdEngine, **options: Any) -> LLMClient:
+    return LLMClient(engine.start(EngineSpec.of(engine.name, "m", None, options)), loop, Recorder())
+
+
+def test_a_closed_loop_keeps_its_slots_filled(loop: LoopThread) -> None:
+    """So many requests are under way at any time, each begun as soon as another has ended."""
+    load = client(loop).load("hello", concurrency=8)
+    assert (len(load.samples), load.peak_concurrency, load.invalid) == (80, 8, ())
+    assert load.warmup_requests == 8
+    # answers of about 240 ms, eight at once
+    assert load.requests_per_s == pytest.approx(8 / 0.24, rel=0.1)
+    assert load.throughput_tps == pytest.approx(load.requests_per_s * 8, rel=0.01)
+    assert load.steady_tps == pytest.approx(load.throughput_tps, rel=0.1)
+
+
+def test_what_a_load_measured_is_in_the_measurement(loop: LoopThread) -> None:
+    """Its requests and its warm-up count among those of the test; a second like it has its own stratum."""
+    llm_client = client(loop)
+    first, second = (llm_client.load("hello", concurrency=2, label="chat") for _ in range(2))
+    measurement = llm_client.measurement
+    assert measurement.loads == (first, second)
+    assert (len(measurement.samples), measurement.warmup_requests) == (40, 4)
+    assert second.stratum == f"{first.stratum} #2"
+    assert {sample.call for sample in measurement.samples} == {"load"}
+    assert min(sample.started_ms for sample in measurement.samples) == 0
+
+
+def test_every_request_is_accounted_for_once(loop: LoopThread) -> None:
+    """Also those that fail; they enter no latency."""
+    load = client(loop, fail_every=10).load("hello", concurrency=5, requests=200, warmup=0)
+    assert (len(load.samples), len(load.failures), load.error_rate) == (200, 20, 0.1)
+    assert len(load.values("ttft_ms")) == 180
+    assert len({sample.started_ms for sample in load.samples}) > 20
+
+
+def test_turns_follow_each_other(loop: LoopThread) -> None:
+    """The next turn is asked after the answer to the one before, with what was said."""
+    prompts = []
+
+    class Listening(CrowdEngine):
+        async def exchange(self, request: Any) -> Any:
+            prompts.append([message["content"] for message in request.messages])
+            return await super().exchange(request)
+
+    workload = Workload.conversations([["a", "b"]])
+    load = client(loop, Listening).load(workload, concurrency=1, requests=10, warmup=0)
+    assert len(load.samples) == 10
+    assert prompts[0] == ["a"]
+    assert prompts[1] == ["a", load.samples[0].text, "b"]
+
+
+def test_a_turn_after_a_failed_one_is_not_sent_but_accounted_for(loop: LoopThread) -> None:
+    """It failed too, and says why."""
+    workload = Workload.conversations([["a", "b", "c"]])
+    load = client(loop, fail_every=1).load(workload, concurrency=1, requests=12, warmup=0)
+    assert len(load.samples) == 12
+    assert sum("the turn before it" in (sample.error or "") for sample in load.samples) == 8
+
+
+def test_answers_have_the_length_that_the_workload_wants(loop: LoopThread) -> None:
+    """A turn's own length stands before that of the load."""
+    forced = []
+
+    class Listening(CrowdEngine):
+        async def exchange(self, request: Any) -> Any:
+            forced.append(request.output_tokens)
+            return await super().exchange(request)
+
+    workload = Workload.synthetic(input_tokens=5, output_tokens=(3, 9))
+    client(loop, Listening).load(workload, concurrency=2, max_tokens=50)
+    assert set(forced) <= set(range(3, 10))
+    assert len(set(forced)) > 1
+
+
+def test_an_engine_is_asked_for_no_more_than_it_serves(loop: LoopThread) -> None:
+    """More is refused before any request, with what to do: no queue is measured in secret."""
+    llm_client = client(loop, ScriptedEngine)
+    with pytest.raises(SettingsError, match=r"'scripted' serves one request at a time.*its URL"):
+        llm_client.load("hello", concurrency=2)
+    assert llm_client.measurement.samples == ()
+    assert len(llm_client.load("hello", concurrency=1).samples) == 10
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "none of them was given"),
+        ({"concurrency": 2, "rate": 5}, "concurrency= and rate= was given"),
+        ({"concurrency": 0}, "concurrency=0"),
+        ({"rate": 0}, "rate=0"),
+        ({"concurrency": 4, "requests": 39}, "requests=39: .* ask for at least 40"),
+        ({"rate": 4, "requests": 49}, "ask for at least 50"),
+        ({"concurrency": 4, "requests": 40, "duration_s": 3}, "not both"),
+        ({"concurrency": 4, "duration_s": 0}, "duration_s=0"),
+        ({"concurrency": 4, "slo": {"ttft": 3}}, "did you mean 'ttft_ms'"),
+    ],
+)
+def test_a_senseless_load_is_refused(loop: LoopThread, given: dict[str, Any], told: str) -> None:
+    """The error names the argument, and a load that is too short the number that it needs."""
+    with pytest.raises(SettingsError, match=told):
+        client(loop).load("hello", **given)
+
+
+def test_a_load_without_a_workload_is_refused(loop: LoopThread) -> None:
+    """Only a trace brings its own."""
+    with pytest.raises(SettingsError, match="no prompts"):
+        client(loop).load(concurrency=1)
+
+
+def test_a_load_of_which_no_warm_up_is_answered_does_not_begin(loop: LoopThread) -> None:
+    """It would only fail, slowly."""
+    llm_client = client(loop, fail_every=1)
+    with pytest.raises(GenerationError, match=r"all 3 warm-up requests of the load failed.*scripted failure"):
+        llm_client.load("hello", concurrency=3)
+
+
+def test_an_open_load_waits_openly_for_an_engine_that_serves_one_at_a_time(loop: LoopThread) -> None:
+    """The queue is measured: each request says how long it waited, and the load is valid."""
+
+    class OneByOne(CrowdEngine):
+        max_concurrency = 1
+
+    load = client(loop, OneByOne).load("hello", rate=Rate.constant(2000), warmup=0)
+    assert (len(load.samples), load.peak_concurrency) == (50, 1)
+    assert all(sample.queue_ms is not None for sample in load.samples)
+
+
+def test_a_trace_is_replayed_with_its_own_requests(loop: LoopThread) -> None:
+    """It is workload and schedule in one; the number of its rows is that of its requests."""
+    rows = [TraceRow(place / 1000, input_tokens=3, output_tokens=2) for place in range(60)]
+    load = client(loop).load(trace=Trace.from_rows(rows), warmup=0)
+    assert len(load.samples) == 60
+    assert load.asked["trace"] == load.asked["workload"]
+
+
+def test_an_interrupted_load_keeps_what_was_measured(loop: LoopThread) -> None:
+    """Ctrl-C goes on once the finished requests are recorded; those under way are cancelled, not failed."""
+
+    calls = count()
+
+    class Interrupting(CrowdEngine):
+        async def exchange(self, request: Any) -> Any:
+            if next(calls) == 20:
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+                await asyncio.Event().wait()
+            return await super().exchange(request)
+
+    llm_client = client(loop, Interrupting)
+    with pytest.raises(KeyboardInterrupt):
+        llm_client.load("hello", concurrency=4, warmup=0)
+    (load,) = llm_client.measurement.loads
+    assert len(load.values("ttft_ms")) >= 17
+    assert not load.failures
+    assert sum("cancelled" in sample.flags for sample in load.samples) >= 1

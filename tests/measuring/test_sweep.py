@@ -1,0 +1,129 @@
+"""Loads of rising height, on an engine that serves eight requests at once without slowing down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripted_engine import CrowdEngine
+
+from pytest_llmspeed import Curve, EngineSpec, LLMClient
+from pytest_llmspeed.core.budgets import parse_budgets
+from pytest_llmspeed.core.errors import SettingsError
+from pytest_llmspeed.edges.loop import LoopThread
+from pytest_llmspeed.measuring.recorder import Recorder
+
+
+@pytest.fixture
+def loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopThread]:
+    monkeypatch.chdir(tmp_path)
+    loop = LoopThread()
+    yield loop
+    loop.close()
+
+
+def client(loop: LoopThread, budgets: dict[str, Any] | None = None, **options: Any) -> LLMClient:
+    engine = CrowdEngine.start(EngineSpec.of("crowd", "m", None, {"crowded": 8, **options}))
+    limits = parse_budgets(budgets) if budgets else ()
+    return LLMClient(engine, loop, Recorder(), budgets=limits)
+
+
+def levels(curve: Curve) -> list[float]:
+    return [point.level for point in curve.points]
+
+
+def test_a_sweep_stops_once_it_is_saturated(loop: LoopThread) -> None:
+    """Up to eight at once more is served; beyond, it only waits longer: there is the knee."""
+    curve = client(loop).sweep("hello", concurrency=[32, 1, 2, 4, 8, 16, 64])
+    assert levels(curve) == [1, 2, 4, 8, 16]
+    assert curve.knee is not None
+    assert curve.knee.level == 8
+    assert curve.stopped == "it is saturated: more load only waits longer"
+    assert curve.highest is curve.knee
+
+
+def test_a_sweep_that_does_not_saturate_has_no_knee(loop: LoopThread) -> None:
+    """All its loads are run."""
+    curve = client(loop).sweep("hello", concurrency=[1, 2, 4])
+    assert (levels(curve), curve.knee, curve.stopped) == ([1, 2, 4], None, None)
+
+
+def test_the_highest_load_that_keeps_the_budgets(loop: LoopThread) -> None:
+    """That one, and no other, is held against the budgets of the test."""
+    llm_client = client(loop, {"e2e_ms": 300}, crowded=3)
+    curve = llm_client.sweep("hello", concurrency=[1, 2, 4, 8])
+    assert curve.highest is not None
+    assert curve.highest.level == 2
+    assert curve.points[2].missed == ("e2e_ms",)
+    counted = [load.asked["concurrency"] for load in llm_client.measurement.loads if load.counted]
+    assert counted == [2]
+
+
+def test_where_no_load_keeps_the_budgets_the_lowest_is_held_against_them(loop: LoopThread) -> None:
+    """So the test fails, with the figure of the lowest."""
+    llm_client = client(loop, {"e2e_ms": 100})
+    curve = llm_client.sweep("hello", concurrency=[1, 2])
+    assert curve.highest is None
+    assert [load.asked["concurrency"] for load in llm_client.measurement.loads if load.counted] == [1]
+    with pytest.raises(SettingsError, match="no load of the sweep kept the budgets"):
+        curve.capacity(10)
+
+
+def test_capacity_leaves_headroom(loop: LoopThread) -> None:
+    """Of what the highest load served, 60 % are used; what is assumed is said."""
+    curve = client(loop, {"e2e_ms": 400}).sweep("hello", concurrency=[1, 2, 4, 8, 16])
+    assert curve.highest is not None
+    served = curve.highest.load.requests_per_s
+    assert served == pytest.approx(8 / 0.24, rel=0.15)
+    capacity = curve.capacity(peak_rps=100)
+    assert capacity.requests_per_s_each == pytest.approx(0.6 * served)
+    assert capacity.replicas == 5 + (100 / capacity.requests_per_s_each > 5)
+    assert any(
+        "at concurrency 8, the highest load that kept the budgets" in said for said in capacity.assumptions
+    )
+    assert any("40% of that stays free" in said for said in capacity.assumptions)
+
+
+def test_failed_requests_keep_no_budget(loop: LoopThread) -> None:
+    """Unless an error_rate budget allows them."""
+    strict = client(loop, {"e2e_ms": 400}, fail_every=25).sweep("hello", concurrency=[1, 4])
+    assert strict.points[1].missed == ("error_rate",)
+    lenient = client(loop, {"e2e_ms": 400, "error_rate": 0.2}, fail_every=25).sweep(
+        "hello", concurrency=[1, 4]
+    )
+    assert lenient.highest is lenient.points[1]
+
+
+def test_a_sweep_by_rate(loop: LoopThread) -> None:
+    """Open loads, from the lowest rate."""
+    curve = client(loop).sweep("hello", rates=[500, 250])
+    assert (curve.by, levels(curve)) == ("rate", [250, 500])
+
+
+def test_all_loads_of_a_sweep_are_one_workload(loop: LoopThread) -> None:
+    """How far it went is no part of a baseline's key."""
+    recorders = []
+    for heights in ([1, 8, 16], [1, 8, 16]):
+        llm_client = client(loop, crowded=2 if recorders else 8)
+        llm_client.sweep("hello", concurrency=heights)
+        recorders.append(llm_client._recorder)
+    assert recorders[0].workload == recorders[1].workload
+    assert recorders[0].workload[0].startswith("sweep concurrency=1,8,16 chat")
+
+
+def test_a_curve_is_a_table(loop: LoopThread) -> None:
+    """With the knee and what was missed."""
+    shown = str(client(loop, {"e2e_ms": 300}).sweep("hello", concurrency=[4, 8, 16, 32])).splitlines()
+    assert len(shown) == 5
+    assert shown[2].endswith("knee")
+    assert shown[3].endswith("missed e2e_ms")
+    assert shown[4].startswith("stopped: it is saturated")
+
+
+@pytest.mark.parametrize("given", [{}, {"concurrency": [1, 2], "rates": [1, 2]}, {"concurrency": [4]}])
+def test_a_senseless_sweep_is_refused(loop: LoopThread, given: dict[str, Any]) -> None:
+    """It takes one kind of load, and at least two of it."""
+    with pytest.raises(SettingsError, match="sweep"):
+        client(loop).sweep("hello", **given)
