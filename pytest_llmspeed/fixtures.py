@@ -86,7 +86,7 @@ def _locked(run: Run, spec: EngineSpec, request: pytest.FixtureRequest) -> Devic
 
 
 @pytest.fixture
-def llm_client(request: pytest.FixtureRequest, llm_backend: Engine) -> LLMClient:
+def llm_client(request: pytest.FixtureRequest, llm_backend: Engine) -> Iterator[LLMClient]:
     """The instrumented client: every request that it sends until the test's end is measured."""
     from pytest_llmspeed.marks import identity_of, state_of
     from pytest_llmspeed.measuring.client import LLMClient
@@ -97,15 +97,16 @@ def llm_client(request: pytest.FixtureRequest, llm_backend: Engine) -> LLMClient
     run, state = run_of(request.config), state_of(request.node)
     identity, folder = identity_of(request.node), request.node.path.parent
     probe = Probe(llm_backend, run.pool.loop, lambda plan: run.answers(llm_backend, identity, plan))
-    state.recorder, state.probe = Recorder(), probe
-    return LLMClient(
+    state.recorder, state.probe = Recorder(_cpu_watch(llm_backend)), probe
+    client = LLMClient(
         llm_backend,
         run.pool.loop,
         state.recorder,
         state.plan.budgets,
-        _cpu_watch(llm_backend),
         quality_check=lambda prompts, asked: probe.check(run.quality_sets.plan(prompts, folder, asked)),
     )
+    yield client
+    client.close()
 
 
 def _cpu_watch(engine: Engine) -> CPUWatch | None:

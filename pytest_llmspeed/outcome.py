@@ -33,6 +33,7 @@ def conclude(item: pytest.Item, *, body_passed: bool) -> None:
     from pytest_llmspeed.marks import overridden_in
 
     if state := state_or_none(item):
+        _cut_off(state)
         raw, override = _raw_record(item, state), overridden_in(item)
         budgets = state.plan.budgets if body_passed or raw.measurement.samples else ()
         probed = tuple(state.probe.probed.values()) if state.probe else ()
@@ -67,8 +68,15 @@ def _set_properties(item: pytest.Item, record: TestRecord) -> None:
 def note_interrupted(item: pytest.Item) -> None:
     """Keep what an interrupted test had measured, for the report; no phase will report it."""
     if state := state_or_none(item):
+        _cut_off(state)
         raw = _raw_record(item, state)
         run_of(item.config).records[item.nodeid] = replace(raw, outcome="interrupted", partial=True)
+
+
+def _cut_off(state: TestState) -> None:
+    """End the measurement: what the body left under way is recorded as far as it came."""
+    if state.recorder:
+        state.recorder.cut_off()
 
 
 def fail_if_wanting(item: pytest.Item) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support_desk.replies import draft
 from support_desk.tickets import QUEUES, Ticket, sort, summarise
 
 from pytest_llmspeed import LLMClient
@@ -40,3 +41,10 @@ def test_a_greeting_in_two_precisions(llm_client: LLMClient) -> None:
     """One prompt, repeated; the test runs once for each of its backends."""
     greeting = llm_client.measure("Write a one-line greeting to a customer.", max_tokens=16)
     assert greeting.text
+
+
+@pytest.mark.llm_budget(ttft_ms=400, tpot_ms=200)
+def test_a_reply_begins_at_once(llm_client: LLMClient) -> None:
+    """Code that uses the OpenAI SDK is handed a client of it: each of its calls is measured."""
+    for _ in llm_client.rounds(10):
+        assert "".join(draft(TICKET, llm_client.openai))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
@@ -74,7 +74,7 @@ def judge(record: TestRecord, case: Case, policy: Policy) -> TestRecord:
         return _with_answers(_without_requests(record, case, policy), policy)
     checks = tuple(check(budget, record.measurement) for budget in case.budgets)
     invalid = tuple(_invalid(record, case))
-    found = () if invalid else (*_busy(record), *_comparisons(case, busy_strata(record.measurement)))
+    found = () if invalid else (*_busy(record), *_comparisons(record, case))
     worse = tuple(quality_judge.failures(record.quality, found, show_answers=policy.show_answers))
     if worse:
         found = tuple(replace(each, verdict=Verdict.INVALID, reason=advice.worse_answers()) for each in found)
@@ -130,7 +130,8 @@ def _busy(record: TestRecord) -> Iterator[Comparison]:
         yield Comparison(Verdict.INCONCLUSIVE, reason, metric=GATED[0], stratum=stratum)
 
 
-def _comparisons(case: Case, busy: Container[str]) -> Iterator[Comparison]:
+def _comparisons(record: TestRecord, case: Case) -> Iterator[Comparison]:
+    busy = busy_strata(record.measurement)
     any_value = bool(busy)
     for stratum, series in case.now.series.items():
         if stratum in busy:
@@ -142,6 +143,8 @@ def _comparisons(case: Case, busy: Container[str]) -> Iterator[Comparison]:
                 yield replace(found, label=series.label, now=found.now or _median(series, metric))
     if not any_value and case.now.series:
         yield Comparison(Verdict.INCONCLUSIVE, advice.no_time(), metric="ttft_ms")
+    elif not any_value and any("overlapped" in sample.flags for sample in record.measurement.samples):
+        yield Comparison(Verdict.INCONCLUSIVE, advice.all_at_once(), metric="ttft_ms")
 
 
 def _compare(case: Case, stratum: str, metric: str) -> Comparison:

@@ -178,6 +178,14 @@ def no_time() -> str:
     return "no request gave a time to first token or per token; set a budget on e2e_ms: that is compared"
 
 
+def all_at_once() -> str:
+    """Why a test whose requests were all on their way together is not compared."""
+    return (
+        "all requests were on their way at the same time as others; such times are held against budgets "
+        "and not compared"
+    )
+
+
 def cannot_rule_out(slowdown: float) -> str:
     """Why the data do not show that nothing became slower."""
     return f"it could be up to {size(slowdown)} slower"

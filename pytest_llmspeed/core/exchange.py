@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-Endpoint = Literal["chat", "completions"]
+Endpoint = Literal["chat", "completions", "responses"]
 TokenSource = Literal["engine", "usage", "tokenizer"]
 
 
@@ -22,8 +22,8 @@ class Request:
 
     `prompt` is a text, or the messages of a chat in the shape of the OpenAI API. With
     `endpoint="chat"` the chat template applies (a text is one user message), with "completions"
-    the text is continued as it stands. `max_tokens` limits the answer, `output_tokens` forces its
-    length. `timeout_s` limits the whole request.
+    the text is continued as it stands; "responses" is asked by SDK clients only. `max_tokens` limits the
+    answer, `output_tokens` forces its length. `timeout_s` limits the whole request.
     """
 
     prompt: str | tuple[Mapping[str, Any], ...]

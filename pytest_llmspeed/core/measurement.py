@@ -12,6 +12,7 @@ from pytest_llmspeed.core.summaries import Summary, quantile, summarise
 LEAST_QUIET = 5
 """So many undisturbed requests are enough to leave the disturbed ones out."""
 SPECULATION = ("acceptance_rate", "tokens_per_step")
+COUNTED_CALLS = ("measure", "load", "sdk")
 SUMMARY_METRICS = (*(m.key for m in METRICS.values() if m.per == "request"), *SPECULATION)
 
 
@@ -74,9 +75,12 @@ class Measurement:
 
     @property
     def counted(self) -> tuple[Sample, ...]:
-        """The requests whose failure is the test's own: those of `measure`, and of loads that count."""
+        """The requests whose failure is the test's own: of `measure`, SDK clients, and loads that count.
+
+        That of `generate` raises, and the body may expect it.
+        """
         left_out = {load.stratum for load in self.loads if not load.counted}
-        return tuple(s for s in self.samples if s.call in ("measure", "load") and s.stratum not in left_out)
+        return tuple(s for s in self.samples if s.call in COUNTED_CALLS and s.stratum not in left_out)
 
     @property
     def load(self) -> LoadResult | None:

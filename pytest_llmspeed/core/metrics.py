@@ -5,7 +5,7 @@ With N output tokens of which k are in the first output event, stamps s_1 … s_
     TTFT = s_1 - t0             TTFO = first answer event - t0      E2E = s_m - t0
     TPOT = (s_m - s_1)/(N - k)  ITL  = s_2 - s_1, s_3 - s_2, …      throughput = N / E2E
 
-What is undefined is None, never 0.
+What is undefined is None, never 0: so are E2E and throughput of an answer that its caller cut.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Literal
 from pytest_llmspeed.core.exchange import Exchange, TokenSource, whole_text
 
 Direction = Literal["lower", "higher"]
-CallKind = Literal["generate", "measure", "rounds", "load"]
+CallKind = Literal["generate", "measure", "rounds", "load", "sdk"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,16 +197,18 @@ def _timing(exchange: Exchange) -> _Timing:
     events, t0 = exchange.events, exchange.started_s
     tokens, _ = _visible_tokens(exchange)
     e2e_s = events[-1].stamp_s - t0
-    throughput = tokens / e2e_s if tokens and e2e_s > 0 else None
+    whole = "cancelled" not in exchange.notes  # the caller ended it: its length says nothing
+    throughput = tokens / e2e_s if tokens and e2e_s > 0 and whole else None
+    e2e_ms = _ms(e2e_s) if whole else None
     if not exchange.streamed:
-        return _Timing(e2e_ms=_ms(e2e_s), throughput_tps=throughput)
+        return _Timing(e2e_ms=e2e_ms, throughput_tps=throughput)
     answer = next((event.stamp_s for event in events if event.is_answer), None)
     buffered = _is_buffered(exchange)
     return _Timing(
         ttft_ms=_ms(events[0].stamp_s - t0),
         ttfo_ms=None if answer is None else _ms(answer - t0),
         tpot_ms=None if buffered else _tpot_ms(exchange, tokens),
-        e2e_ms=_ms(e2e_s),
+        e2e_ms=e2e_ms,
         throughput_tps=throughput,
         itl_ms=() if buffered else _gaps_ms(exchange),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -12,12 +12,54 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+class Work:
+    """A coroutine running in a loop, begun and cancelled from any thread.
+
+    `ended` is called in the loop with the task that is done.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        work: Coroutine[Any, Any, None],
+        ended: Callable[[asyncio.Task[None]], None],
+    ) -> None:
+        self._loop, self._work, self._ended = loop, work, ended
+        self._task: asyncio.Task[None] | None = None
+        self._is_over = threading.Event()
+
+    def begin(self) -> None:
+        """Have the loop begin the work."""
+        self._loop.call_soon_threadsafe(self._begin)
+
+    def _begin(self) -> None:
+        self._task = self._loop.create_task(self._work)
+        self._task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._is_over.set()
+        self._ended(task)
+
+    def wait(self, timeout_s: float) -> None:
+        """Block, at most so long, until the work has ended. Not from within its own loop."""
+        self._is_over.wait(timeout_s)
+
+    def cancel(self) -> None:
+        """Ask the work to end; that it did, `ended` tells. In a loop that is closed, it did."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+
 class LoopThread:
     """An event loop that runs in a thread of its own from `run` to `close`."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="llmspeed-loop", daemon=True)
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="llmspeed-loop", daemon=True)
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -29,7 +71,7 @@ class LoopThread:
         ended = threading.Event()
         future: Future[T] | None = None
         try:
-            future = asyncio.run_coroutine_threadsafe(_telling(work, ended), self._loop)
+            future = asyncio.run_coroutine_threadsafe(_telling(work, ended), self.loop)
             return future.result()
         except BaseException:
             if future is None:  # interrupted while it was handed over: it may run, and nobody can name it
@@ -42,17 +84,17 @@ class LoopThread:
     def _cancel_all(self) -> None:
         """Cancel what runs, and wait until it has ended."""
         with suppress(TimeoutError):
-            asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result(timeout=5)
+            asyncio.run_coroutine_threadsafe(_cancel_others(), self.loop).result(timeout=5)
 
     def close(self) -> None:
         """Cancel what still runs and end the thread. Closing twice is fine."""
-        if self._loop.is_closed():
+        if self.loop.is_closed():
             return
         self._cancel_all()
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(timeout=5)
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
-        self._loop.close()
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
+        self.loop.close()
 
 
 async def _telling(work: Coroutine[Any, Any, T], ended: threading.Event) -> T:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_llmspeed.core.arrivals import Rate
 from pytest_llmspeed.core.budgets import Budget, requests_needed
@@ -19,15 +18,19 @@ from pytest_llmspeed.core.metrics import CallKind, Sample
 from pytest_llmspeed.core.quality.answers import CheckedSet, Scorer
 from pytest_llmspeed.core.traces import Trace
 from pytest_llmspeed.core.workloads import Workload
-from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.engines.base import Engine
 from pytest_llmspeed.edges.loop import LoopThread
-from pytest_llmspeed.edges.telemetry.cpu import CPUWatch
 from pytest_llmspeed.measuring.load import Arrivals, ask_load, run_load
 from pytest_llmspeed.measuring.recorder import Recorder
 from pytest_llmspeed.measuring.rounds import AUTO_STOPS, LEAST_ROUNDS, WARMUP, steady_enough
 from pytest_llmspeed.measuring.rounds import rounds as round_loop
 from pytest_llmspeed.measuring.sweep import levels_of, run_sweep
+
+if TYPE_CHECKING:
+    from httpx2 import AsyncClient, Client
+    from openai import AsyncOpenAI, OpenAI
+
+    from pytest_llmspeed.measuring.sdk import SDKClients
 
 MAX_TOKENS = 128
 TIMEOUT_S = 120.0
@@ -52,12 +55,11 @@ class LLMClient:
         loop: LoopThread,
         recorder: Recorder,
         budgets: Sequence[Budget] = (),
-        watch: CPUWatch | None = None,
         *,
         quality_check: QualityCheck | None = None,
     ) -> None:
         self._engine, self._loop, self._recorder = engine, loop, recorder
-        self._watch, self._budgets = watch, budgets
+        self._budgets = budgets
         self._quality_check = quality_check
         self._warm: set[tuple[object, ...]] = set()
 
@@ -194,7 +196,7 @@ class LLMClient:
             slo=slo,
             label=label,
         )
-        return run_load(asked, self._engine, self._loop, self._recorder, self._watch)
+        return run_load(asked, self._engine, self._loop, self._recorder, self._recorder.watch)
 
     def sweep(
         self,
@@ -244,7 +246,7 @@ class LLMClient:
         return run_sweep(
             levels_of(concurrency, rates),
             asked,
-            lambda load: run_load(load, self._engine, self._loop, self._recorder, self._watch),
+            lambda load: run_load(load, self._engine, self._loop, self._recorder, self._recorder.watch),
             budgets,
             self._recorder,
         )
@@ -278,21 +280,56 @@ class LLMClient:
         limits = {"quality_vs": quality_vs, "max_kl": max_kl, "min_top1": min_top1, "min_score": min_score}
         return self._quality_check(prompts, {**limits, "scorer": scorer})
 
+    @property
+    def openai(self) -> OpenAI:
+        """A real `openai` client for code under test: each of its calls is measured.
+
+        Chat, completions and (of a server) responses, streamed or not; other calls pass. A call that
+        fails raises the SDK's own error, and fails the test unless an `error_rate` budget allows it.
+        """
+        return self._sdk.openai
+
+    @property
+    def async_openai(self) -> AsyncOpenAI:
+        """The same for coroutines, in whichever asyncio loop is running."""
+        return self._sdk.async_openai
+
+    @property
+    def http_client(self) -> Client:
+        """The HTTP client beneath `openai`, for frameworks that make their SDK client themselves.
+
+        They also want the address and key: `llm_client.openai.base_url` and `.api_key`.
+        """
+        return self._sdk.http_client
+
+    @property
+    def async_http_client(self) -> AsyncClient:
+        """The HTTP client beneath `async_openai`."""
+        return self._sdk.async_http_client
+
+    def close(self) -> None:
+        """Close the SDK clients, if there are any."""
+        if "_sdk" in self.__dict__:
+            self._sdk.close()
+
+    @cached_property
+    def _sdk(self) -> SDKClients:
+        from pytest_llmspeed.measuring.sdk import SDKClients
+
+        return SDKClients(self._engine, self._loop, self._recorder, TIMEOUT_S)
+
     def _rounds_needed(self, label: str | None) -> int:
         """How many requests the budgets of a label need."""
         return requests_needed(self._budgets, label, LEAST_ROUNDS)
 
     def _send(self, request: Request, call: CallKind, label: str | None) -> tuple[Exchange, Sample]:
-        """Send one request and record it, with what others took of the processor meanwhile."""
-        before_s = clock.now_s()
-        if self._watch:
-            self._watch.look()
-        with self._recorder.in_flight() as overlapped:
+        """Send one request and record it."""
+        sent = self._recorder.send(request, call, label)
+        try:
             exchange = self._loop.run(self._engine.exchange(request))
-        if overlapped.is_set():
-            exchange = replace(exchange, notes=exchange.notes | {"overlapped"})
-        share = self._watch.foreign_share(clock.now_s() - before_s) if self._watch else None
-        return exchange, self._recorder.record(exchange, call, label, share)
+            return exchange, sent.finish(exchange)
+        finally:
+            sent.forget()
 
     def _warm_up(self, request: Request, count: int, label: str | None) -> None:
         """Send warm-up requests, once a shape; the first that fails is the last."""

@@ -4,14 +4,55 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from threading import Event, Lock
+from dataclasses import dataclass, replace
+from threading import RLock
 
 from pytest_llmspeed.core.exchange import Exchange, Request
 from pytest_llmspeed.core.load_result import LoadResult
 from pytest_llmspeed.core.measurement import Measurement
 from pytest_llmspeed.core.metrics import CallKind, Sample, sample_of
+from pytest_llmspeed.edges import clock
+from pytest_llmspeed.edges.telemetry.cpu import CPUWatch
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a request belongs: settled when it is sent, whenever it ends."""
+
+    call: CallKind
+    label: str | None
+    stratum: str
+    declared: str
+    is_warmup: bool
+
+
+class Sent:
+    """A request on its way, from `Recorder.send` until it is finished, once, or forgotten.
+
+    `so_far`, where given, makes the exchange of a request that the end of the test cuts off.
+    """
+
+    def __init__(self, recorder: Recorder, place: Place, so_far: Callable[[], Exchange] | None) -> None:
+        self.place, self.so_far = place, so_far
+        self.since_s = clock.now_s()
+        self.overlapped = False
+        self.sample: Sample | None = None
+        self._recorder = recorder
+
+    def finish(self, exchange: Exchange) -> Sample:
+        """Keep the finished exchange and return its sample; that of the first time if it was cut off."""
+        self.finish_later(lambda: exchange)
+        return self._recorder.sample_of(self)
+
+    def finish_later(self, make: Callable[[], Exchange]) -> None:
+        """The same with an exchange that is made when somebody looks: off the caller's path."""
+        self._recorder.finish(self, make)
+
+    def forget(self) -> None:
+        """Keep nothing: the test itself was interrupted."""
+        self._recorder.forget(self)
 
 
 class Recorder:
@@ -20,29 +61,51 @@ class Recorder:
     Samples are held together in strata: of `measure`, what it declares of its request; of free calls,
     one label and one prompt, numbered by first appearance, so that a prompt with a date in it still
     meets its baseline; in a repeated body, one label and one place among the body's calls.
+
+    Any thread may send and finish. `watch` tells what others took of the processor meanwhile.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, watch: CPUWatch | None = None) -> None:
+        self.watch = watch
         self._samples: list[Sample] = []
         self._loads: list[LoadResult] = []
+        self._unread: list[tuple[Sent, Callable[[], Exchange], float | None]] = []
         self._warmup_requests = 0
         self._workload: dict[str, None] = {}
         self._prompts: dict[str | None, dict[str, int]] = {}
         self._origin_s: float | None = None
         self._warming = False
         self._bodies = 0
-        self._lock = Lock()
-        self._under_way: list[Event] = []
+        self._lock, self._reading = RLock(), RLock()
+        self._under_way: list[Sent] = []
         self._calls_in_body: int | None = None
 
     @property
     def measurement(self) -> Measurement:
-        """All that was measured so far."""
-        return Measurement(tuple(self._samples), self._warmup_requests, loads=tuple(self._loads))
+        """All that was measured so far, in the order sent."""
+        samples = _in_order_sent(self._read())
+        return Measurement(samples, self._warmup_requests, loads=tuple(self._loads))
+
+    def _read(self) -> list[Sample]:
+        """Return the samples, those made now of what has ended unread.
+
+        Others may send and finish meanwhile: to make an exchange may need the loop that they run in.
+        """
+        with self._reading:
+            with self._lock:
+                unread, self._unread = self._unread, []
+            for sent, make, foreign_cpu in unread:
+                exchange = make()
+                if sent.overlapped:
+                    exchange = replace(exchange, notes=exchange.notes | {"overlapped"})
+                with self._lock:
+                    sent.sample = self._keep(exchange, sent.place, foreign_cpu)
+            return self._samples
 
     @property
     def workload(self) -> tuple[str, ...]:
         """What was declared of the requests, one line a kind of call."""
+        self._read()
         return tuple(sorted(self._workload))
 
     @property
@@ -52,35 +115,66 @@ class Recorder:
 
     def since(self, start: int) -> Measurement:
         """What was measured after the first `start` requests."""
-        return Measurement(tuple(self._samples[start:]), self._warmup_requests)
+        samples = tuple(self._read()[start:])
+        return Measurement(samples, self._warmup_requests)
 
     def was_quiet_since(self, start: int) -> bool:
         """True if none of the requests after the first `start` was disturbed."""
-        return all(sample.quiet for sample in self._samples[start:])
+        return all(sample.quiet for sample in self._read()[start:])
 
     @property
     def count(self) -> int:
         """How many requests were measured so far."""
-        return len(self._samples)
+        return len(self._read())
 
-    @contextmanager
-    def in_flight(self) -> Iterator[Event]:
-        """A request on its way; the event is set if another is, at any time meanwhile, on its way too.
+    def send(
+        self,
+        request: Request,
+        call: CallKind,
+        label: str | None,
+        so_far: Callable[[], Exchange] | None = None,
+    ) -> Sent:
+        """Note that a request is on its way.
 
-        The client measures one request at a time: what an application sends from several threads
-        at once is flagged, and not compared.
+        Those that were, at any time, on their way together are flagged `overlapped`, and not compared:
+        what an application sends at once competes for the engine as chance will have it.
         """
-        overlapped = Event()
         with self._lock:
-            self._under_way.append(overlapped)
+            if self.watch:
+                self.watch.look()
+            sent = Sent(self, self._place(request, call, label), so_far)
+            self._under_way.append(sent)
             if len(self._under_way) > 1:
-                for event in self._under_way:
-                    event.set()
-        try:
-            yield overlapped
-        finally:
-            with self._lock:
-                self._under_way.remove(overlapped)
+                for each in self._under_way:
+                    each.overlapped = True
+        return sent
+
+    def finish(self, sent: Sent, make: Callable[[], Exchange]) -> None:
+        """Note that a request has ended, once; its exchange is made when somebody looks."""
+        with self._lock:
+            if sent in self._under_way:
+                self._under_way.remove(sent)
+                share = self.watch.foreign_share(clock.now_s() - sent.since_s) if self.watch else None
+                self._unread.append((sent, make, share))
+
+    def sample_of(self, sent: Sent) -> Sample:
+        """The sample of a request that was finished."""
+        self._read()
+        assert sent.sample is not None
+        return sent.sample
+
+    def forget(self, sent: Sent) -> None:
+        """Keep nothing of a request that was sent."""
+        with self._lock:
+            if sent in self._under_way:
+                self._under_way.remove(sent)
+
+    def cut_off(self) -> None:
+        """Finish, with what they have so far, the requests that are still on their way."""
+        for sent in list(self._under_way):
+            if sent.so_far is not None:
+                self.finish(sent, sent.so_far)
+        self._read()
 
     @contextmanager
     def warming(self) -> Iterator[None]:
@@ -104,25 +198,31 @@ class Recorder:
     def record(
         self, exchange: Exchange, call: CallKind, label: str | None, foreign_cpu: float | None = None
     ) -> Sample:
-        """Keep one finished exchange; return its sample."""
+        """Keep one exchange that was made elsewhere; return its sample."""
+        with self._lock:
+            return self._keep(exchange, self._place(exchange.request, call, label), foreign_cpu)
+
+    def _place(self, request: Request, call: CallKind, label: str | None) -> Place:
         kind: CallKind = "rounds" if self.in_body and call == "generate" else call
-        declared = _declared(exchange.request, kind, label)
-        stratum = self._stratum(exchange.request, kind, label, declared)
-        if not self._warming and self._origin_s is None:
+        declared = _declared(request, kind, label)
+        return Place(kind, label, self._stratum(request, kind, label, declared), declared, self._warming)
+
+    def _keep(self, exchange: Exchange, place: Place, foreign_cpu: float | None) -> Sample:
+        if not place.is_warmup and self._origin_s is None:
             self._origin_s = exchange.started_s
         sample = sample_of(
             exchange,
-            label=label,
-            stratum=stratum,
-            call=kind,
+            label=place.label,
+            stratum=place.stratum,
+            call=place.call,
             origin_s=self._origin_s,
             foreign_cpu=foreign_cpu,
         )
-        if self._warming:
+        if place.is_warmup:
             self._warmup_requests += 1
         else:
             self._samples.append(sample)
-            self._workload[declared] = None
+            self._workload[place.declared] = None
         return sample
 
     def origin_s(self, first_s: float) -> float:
@@ -152,7 +252,7 @@ class Recorder:
 
     def _stratum(self, request: Request, kind: CallKind, label: str | None, declared: str) -> str:
         prefix = f"{label}/" if label else ""
-        if kind == "rounds" and self._calls_in_body is not None:
+        if kind in ("rounds", "sdk") and self._calls_in_body is not None:
             self._calls_in_body += 1
             body = f"body {self._bodies} " if self._bodies > 1 else ""
             return f"{prefix}{body}call {self._calls_in_body}"
@@ -161,6 +261,15 @@ class Recorder:
         prompts = self._prompts.setdefault(label, {})
         place = prompts.setdefault(request.prompt_hash, len(prompts) + 1)
         return f"{prefix}prompt {place}"
+
+
+def _in_order_sent(samples: Sequence[Sample]) -> tuple[Sample, ...]:
+    """Samples as they began, counted from the first; they were kept as they ended."""
+    ordered = sorted(samples, key=lambda sample: sample.started_ms)
+    early_ms = min(ordered[0].started_ms, 0.0) if ordered else 0.0
+    if not early_ms:
+        return tuple(ordered)
+    return tuple(replace(sample, started_ms=sample.started_ms - early_ms) for sample in ordered)
 
 
 def _declared(request: Request, kind: CallKind, label: str | None) -> str:

@@ -228,7 +228,14 @@ def test_a_server_that_became_60_percent_slower_fails_ci(remote: Project) -> Non
     assert 'failures="1"' in (remote.path / "junit.xml").read_text()
 
 
-def test_a_real_engine_behind_a_real_server(remote: Project, tiny_model: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def served(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of `transformers serve` with a small model."""
+    with transformers_serve(tiny_model, tmp_path_factory.mktemp("serve") / "serve.log") as url:
+        yield url
+
+
+def test_a_real_engine_behind_a_real_server(remote: Project, tiny_model: Path, served: str) -> None:
     """`transformers serve` with a small model: streamed, counted, budgeted, stored and compared."""
     remote.write(
         """
@@ -240,14 +247,40 @@ def test_a_real_engine_behind_a_real_server(remote: Project, tiny_model: Path, t
             assert answer.text
         """
     )
-    with transformers_serve(tiny_model, tmp_path / "serve.log") as url:
-        arguments = ("--llmspeed-backend=openai", f"--llmspeed-url={url}", f"--llmspeed-model={tiny_model}")
-        remote.run(*arguments, "--llmspeed-update-baseline").assert_outcomes(passed=1)
-        remote.run(*arguments)
+    arguments = ("--llmspeed-backend=openai", f"--llmspeed-url={served}", f"--llmspeed-model={tiny_model}")
+    remote.run(*arguments, "--llmspeed-update-baseline").assert_outcomes(passed=1)
+    remote.run(*arguments)
     requests = remote.test()["measurement"]["requests"]
     assert {request["output_tokens"] for request in requests} == {16}
     assert {request["token_source"] for request in requests} == {"usage"}
     assert {found["sessions"] for found in remote.test()["comparisons"]} == {1}
+
+
+def test_sdk_clients_of_a_real_server(remote: Project, tiny_model: Path, served: str) -> None:
+    """Chat and responses, streamed: the caller reads a text, the record counts its tokens."""
+    remote.write(
+        f"""
+        MODEL = {str(tiny_model)!r}
+
+        def test_it(llm_client):
+            client = llm_client.openai
+            chat = client.chat.completions.create(
+                model=MODEL, messages=[{{"role": "user", "content": "hello"}}], max_tokens=16, stream=True
+            )
+            assert "".join(chunk.choices[0].delta.content or "" for chunk in chat)
+            events = client.responses.create(
+                model=MODEL, input="hello", max_output_tokens=16, stream=True
+            )
+            assert "".join(e.delta for e in events if e.type == "response.output_text.delta")
+        """
+    )
+    remote.run(
+        "--llmspeed-backend=openai", f"--llmspeed-url={served}", f"--llmspeed-model={tiny_model}"
+    ).assert_outcomes(passed=1)
+    chat, response = remote.test()["measurement"]["requests"]
+    assert (chat["error"], chat["output_tokens"], chat["call"]) == (None, 16, "sdk")
+    assert (response["error"], response["output_tokens"]) == (None, 16)
+    assert response["ttft_ms"] < response["e2e_ms"]
 
 
 def test_a_server_that_dies_in_the_middle_fails_its_test_and_the_next_runs(remote: Project) -> None:

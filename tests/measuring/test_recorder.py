@@ -137,6 +137,59 @@ def test_what_came_since_can_be_looked_at_alone(recorder):
     assert len(recorder.measurement.samples) == 2
 
 
+def test_requests_that_end_out_of_turn_are_told_as_they_began(recorder):
+    """Order, prompt numbers and start times follow the sending, not the end."""
+    first = recorder.send(Request("a"), "sdk", None)
+    second = recorder.send(Request("b"), "sdk", None)
+    second.finish(exchange("b", at=100.5))
+    first.finish(exchange("a", at=100.0))
+    samples = recorder.measurement.samples
+    assert [sample.stratum for sample in samples] == ["prompt 1", "prompt 2"]
+    assert [sample.started_ms for sample in samples] == pytest.approx([0.0, 500.0])
+
+
+def test_requests_on_their_way_together_are_flagged(recorder):
+    """Both of two that overlap, and not the one that came after."""
+    first, second = recorder.send(Request("a"), "sdk", None), recorder.send(Request("b"), "sdk", None)
+    first.finish(exchange("a", at=1.0))
+    second.finish(exchange("b", at=2.0))
+    recorder.send(Request("c"), "sdk", None).finish(exchange("c", at=3.0))
+    assert [s.flags >= {"overlapped"} for s in recorder.measurement.samples] == [True, True, False]
+
+
+def test_a_request_sent_in_warm_up_stays_warm_up_whenever_it_ends(recorder):
+    """An answer that comes late is none of the first measured round."""
+    with recorder.warming():
+        sent = recorder.send(Request("a"), "sdk", None)
+    sent.finish(exchange("a"))
+    assert (recorder.count, recorder.measurement.warmup_requests) == (0, 1)
+
+
+def test_a_request_is_kept_once(recorder):
+    """What the end of the test cut off does not come a second time."""
+    sent = recorder.send(Request("a"), "sdk", None, so_far=lambda: exchange("a", at=1.0))
+    recorder.cut_off()
+    sent.finish(exchange("a", at=2.0))
+    assert recorder.count == 1
+
+
+def test_an_interrupted_request_leaves_nothing(recorder):
+    """Neither a sample nor a shadow on the next request."""
+    recorder.send(Request("a"), "generate", None).forget()
+    recorder.send(Request("b"), "generate", None).finish(exchange("b"))
+    assert [sample.flags for sample in recorder.measurement.samples] == [frozenset()]
+
+
+def test_sdk_calls_of_a_repeated_body_are_told_apart_by_their_place(recorder):
+    """As those of `generate`; their kind stays, for their failures count."""
+    for number in range(2):
+        with recorder.body(first=number == 0):
+            recorder.record(exchange(f"plan {number}"), "sdk", None)
+            recorder.record(exchange(f"act {number}"), "sdk", None)
+    assert strata(recorder) == ["call 1", "call 2"] * 2
+    assert {sample.call for sample in recorder.measurement.samples} == {"sdk"}
+
+
 def workload(*recorded):
     recorder = Recorder()
     for made, call, label in recorded:

@@ -428,7 +428,7 @@ def test_requests_at_once_are_flagged_and_not_compared(project: Project) -> None
         def test_it(llm_client):
             with ThreadPoolExecutor(4) as pool:
                 for _ in llm_client.rounds(6, warmup=0):
-                    list(pool.map(lambda n: llm_client.generate(f"p{n}"), range(4)))
+                    list(pool.map(lambda n: llm_client.generate(f"p{n}", max_tokens=16), range(4)))
         """
     )
     result = project.pytester.runpytest_subprocess("--llmspeed-backend=tiny", "--llmspeed-json=report.json")

@@ -7,6 +7,7 @@ two tests of time limits.
 
 import asyncio
 import json
+import select
 import socket
 import ssl
 import struct
@@ -689,3 +690,27 @@ def test_two_clocks_are_read_together(monkeypatch):
     first = offset.at(held.now_s)
     held.move(0.02)
     assert offset.at(held.now_s) == pytest.approx(first, abs=1e-5)
+
+
+@pytest.mark.skipif(not KERNEL_STAMPS, reason="this system stamps no packets")
+def test_bytes_that_arrive_as_their_reader_is_cancelled_are_not_lost():
+    """A reader that is stopped between the arrival and its turn leaves them to the next one."""
+
+    async def cancelled_late(listener):
+        connection = await connect(*listener.getsockname(), None)
+        peer, _ = listener.accept()
+        reading = asyncio.create_task(connection.read())
+        await asyncio.sleep(0)
+        peer.sendall(b"early")
+        select.select([connection._socket], [], [], PATIENCE_S)
+        asyncio.get_running_loop().call_later(0, reading.cancel)  # timers come after arrivals
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        peer.close()
+        try:
+            return [(await connection.read())[0] for _ in range(2)]
+        finally:
+            connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        assert asyncio.run(cancelled_late(listener)) == [b"early", b""]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 from pytest_llmspeed.core.environment import Hardware
 from pytest_llmspeed.core.exchange import Event, Exchange, Request
 from pytest_llmspeed.core.quality.scores import TokenScores
 from pytest_llmspeed.core.record import Backend
+
+if TYPE_CHECKING:
+    from pytest_llmspeed.edges.wire.kept import Target
 
 AUTO = "auto"
 ANY_OPTION = frozenset({"*"})
@@ -101,4 +104,15 @@ class TokenScorer(Protocol):
         The prompt is made as for `exchange`, so that both see the same tokens before the answer.
         Raises `GenerationError`.
         """
+        ...
+
+
+@runtime_checkable
+class Served(Protocol):
+    """An engine that is reached over HTTP: loads and SDK clients go to its server, past `exchange`."""
+
+    target: Target
+
+    async def completed(self, found: Exchange) -> Exchange:
+        """Return the engine's last word on an answer that went past it: token counts, reasons."""
         ...

@@ -14,11 +14,14 @@ from pytest_llmspeed.edges.wire.sse import EventParser
 class AnswerBytes:
     """Feeds on the pieces of one response's body, whatever its shape: a stream, one JSON body, an error.
 
-    `on_event` is called with each output event as it is read.
+    `on_event` is called with each output event as it is read. `reader` is another one than that of
+    completions.
     """
 
-    def __init__(self, on_event: Callable[[Event], None] | None = None) -> None:
-        self._reader = AnswerReader(on_event)
+    def __init__(
+        self, on_event: Callable[[Event], None] | None = None, reader: AnswerReader | None = None
+    ) -> None:
+        self._reader = reader or AnswerReader(on_event)
         self._parser = EventParser()
         self._status = 200
         self._moved = ""
@@ -84,7 +87,6 @@ class AnswerBytes:
             error = reader.error or f"timed out after {request.timeout_s:g} s with {seen}"
             return reader.exchange(request, started_s, **facts).failed(error)
         if reader.finish_reason is not None and reader.error is None:
-            return reader.exchange(
-                request, started_s, **{**facts, "notes": frozenset({"closed_after_finish"})}
-            )
+            notes = facts.get("notes", frozenset()) | {"closed_after_finish"}
+            return reader.exchange(request, started_s, **{**facts, "notes": notes})
         return reader.exchange(request, started_s, **facts).failed(reader.error or str(failure))

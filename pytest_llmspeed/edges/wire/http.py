@@ -51,12 +51,13 @@ class BaseURL:
         return f"{self.scheme}://{self.netloc}{self.path}"
 
 
-def post_message(base: BaseURL, path: str, headers: Mapping[str, str], body: bytes) -> bytes:
-    """Return the bytes of a POST request."""
-    head = [f"POST {base.path}{path} HTTP/1.1", f"host: {base.netloc}"]
+def request_message(base: BaseURL, method: str, path: str, headers: Mapping[str, str], body: bytes) -> bytes:
+    """Return the bytes of a request to what follows the base address."""
+    head = [f"{method} {base.path}{path} HTTP/1.1", f"host: {base.netloc}"]
     head += [f"{name}: {value}" for name, value in headers.items()]
-    head += [f"content-length: {len(body)}", "", ""]
-    return "\r\n".join(head).encode("latin-1") + body
+    if body or method == "POST":
+        head.append(f"content-length: {len(body)}")
+    return "\r\n".join([*head, "", ""]).encode("latin-1") + body
 
 
 def tls_for(base: BaseURL) -> ssl.SSLContext | None:
@@ -81,11 +82,15 @@ class HTTPClient:
         return tls_for(self.base)
 
     async def post(self, path: str, headers: Mapping[str, str], body: bytes) -> Response:
+        """Send a POST to what follows the base address; otherwise as `request`."""
+        return await self.request("POST", path, headers, body)
+
+    async def request(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Response:
         """Send a request and return its response once the headers are there.
 
         Raises `TransportError`. The caller reads `Response.chunks()` to their end or calls `abandon`.
         """
-        message = post_message(self.base, path, headers, body)
+        message = request_message(self.base, method, path, headers, body)
         started_s = clock.now_s()
         connection = self._reusable()
         is_new = connection is None

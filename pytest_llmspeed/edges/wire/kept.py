@@ -17,7 +17,7 @@ from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.wire.answer import AnswerBytes
 from pytest_llmspeed.edges.wire.dialects import PROTOCOL_ONLY, Dialect
 from pytest_llmspeed.edges.wire.framing import Framing, TransportError
-from pytest_llmspeed.edges.wire.http import BaseURL, broke, post_message, tls_for
+from pytest_llmspeed.edges.wire.http import BaseURL, broke, request_message, tls_for
 from pytest_llmspeed.edges.wire.protocol import PATHS, body_of
 from pytest_llmspeed.edges.wire.stamps import StampedSocket, WallOffset, connect
 from pytest_llmspeed.edges.wire.stream import DRAIN_S
@@ -114,7 +114,7 @@ class KeepingClient:
     def prepare(self, request: Request) -> PreparedRequest:
         """Return a request whose bytes are ready to be sent."""
         body = body_of(request, self._target.model, self._target.further(request))
-        message = post_message(self._base, PATHS[request.endpoint], self._target.headers, body)
+        message = request_message(self._base, "POST", PATHS[request.endpoint], self._target.headers, body)
         return PreparedRequest(self, request, message, str(self._base))
 
     async def send(self, message: bytes, answer: KeptAnswer) -> None:

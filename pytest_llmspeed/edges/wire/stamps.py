@@ -181,6 +181,7 @@ class _KernelStamped:
     def __init__(self, connection: socket.socket, loop: asyncio.AbstractEventLoop, wall: WallOffset) -> None:
         self._socket, self._loop, self._wall = connection, loop, wall
         self._sink: Sink | None = None
+        self._early: tuple[bytes, float] | None = None
         self._since_s = clock.now_s()
 
     @classmethod
@@ -229,21 +230,35 @@ class _KernelStamped:
             sink.ended(None)
 
     async def read(self) -> tuple[bytes, float]:
-        while True:
-            try:
-                chunk, ancillary, _, _ = self._socket.recvmsg(READ_SIZE, 64)
-            except BlockingIOError:
-                await self._readable()
-                continue
-            return chunk, self._stamp(ancillary)
+        """Return the next bytes, read as soon as the loop sees them, whatever else it has to do then.
 
-    async def _readable(self) -> None:
-        ready: asyncio.Future[None] = self._loop.create_future()
-        self._loop.add_reader(self._socket, _set, ready)
+        Of bytes that pile up the kernel keeps the newest stamp only.
+        """
+        if early := self._early:
+            self._early = None
+            return early
+        arrived: asyncio.Future[tuple[bytes, float]] = self._loop.create_future()
+        number = self._socket.fileno()  # of the socket itself, selectors make a text each time
+        self._loop.add_reader(number, self._take, arrived)
         try:
-            await ready
+            return await arrived
+        except asyncio.CancelledError:
+            if not arrived.cancelled():
+                self._early = arrived.result()
+            raise
         finally:
-            self._loop.remove_reader(self._socket)
+            self._loop.remove_reader(number)
+
+    def _take(self, arrived: asyncio.Future[tuple[bytes, float]]) -> None:
+        if arrived.done():
+            return
+        try:
+            chunk, ancillary, _, _ = self._socket.recvmsg(READ_SIZE, 64)
+            arrived.set_result((chunk, self._stamp(ancillary)))
+        except BlockingIOError:
+            return
+        except OSError as error:
+            arrived.set_exception(error)
 
     def _stamp(self, ancillary: list[tuple[int, int, bytes]]) -> float:
         """The kernel's stamp on the monotonic clock; the time of the read where it is not credible."""
