@@ -214,14 +214,14 @@ def test_a_local_tokenizer_counts_where_the_server_does_not(remote: Project, tin
     assert (request["token_source"], request["output_tokens"]) == ("tokenizer", len("w0 " * 8))
 
 
-def test_a_server_that_became_60_percent_slower_fails_ci(remote: Project) -> None:
-    """Over a real socket: five sessions stored, then TPOT 60 % up: exit code 1."""
+def test_a_server_that_became_four_times_slower_fails_ci(remote: Project) -> None:
+    """Over a real socket, on a busy machine too: five sessions stored, then TPOT up: exit code 1."""
     gap_ms = [10.0]
     with ReplayServer(lambda _: Play(tokens(8, 20, gap_ms[0]))) as server:
         arguments = (*URL_RUN, f"--llmspeed-url={server.url}")
         for _ in range(5):
             remote.run(*arguments, "--llmspeed-update-baseline")
-        gap_ms[0] = 16.0
+        gap_ms[0] = 40.0
         result = remote.run(*arguments, "--junitxml=junit.xml")
     assert result.ret == 1
     assert remote.verdicts()["tpot_ms"] == "slower"

@@ -3,7 +3,7 @@
 import pytest
 
 from pytest_llmspeed.core.exchange import Request
-from pytest_llmspeed.edges.wire.dialects import DIALECTS, dialect_of
+from pytest_llmspeed.edges.wire.dialects import DIALECTS, Dialect, dialect_of
 
 FORCED = {
     "vllm": {"ignore_eos": True, "min_tokens": 64},
@@ -47,3 +47,9 @@ def test_sampling_has_a_seed():
 def test_of_an_unknown_server_nothing_is_asked_beyond_the_protocol(owner):
     """A field that a server does not know may be an error."""
     assert dialect_of(owner).fields(Request("x", output_tokens=64), cold=True) == {}
+
+
+def test_a_field_that_is_an_object_goes_as_it_stands() -> None:
+    """Placeholders are words; what an engine is always sent may be nested."""
+    nested = {"stream_options": {"include_usage": True}}
+    assert Dialect("a server of ours", plain=nested).fields(Request("hello")) == nested

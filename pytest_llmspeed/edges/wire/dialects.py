@@ -39,7 +39,10 @@ class Dialect:
         if cold:
             wanted |= self.cold or {}
         values = {VALUE: request.output_tokens, SALT: secrets.token_hex(8)}
-        return {name: values.get(value, value) for name, value in wanted.items()}
+        return {
+            name: values.get(value, value) if isinstance(value, str) else value
+            for name, value in wanted.items()
+        }
 
 
 EXACT = {"ignore_eos": True, "min_tokens": VALUE}
