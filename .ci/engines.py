@@ -88,13 +88,13 @@ def main() -> None:
     kept, broken = [], []
     for name, recipe in chosen.items():
         python, backends = environment(name, recipe), recipe["backends"]
-        if backends and not asked.build_only:
+        if not asked.build_only:
             (kept if contract_is_kept(python, backends) else broken).extend(backends)
     if asked.build_only:
         return
     print(f"\nengines: the contract is kept by {', '.join(kept) or 'none'}", flush=True)
     if broken:
-        raise SystemExit(f"engines: it is broken, or cannot be run, in an environment of {', '.join(broken)}")
+        raise SystemExit(f"engines: it is broken, or could not be tried, with {', '.join(broken)}")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from pytest_llmspeed.edges.engines.base import EngineSpec
 from pytest_llmspeed.edges.telemetry.memory import MemoryWatch
 
 pytestmark = pytest.mark.engines("llama-cpp")
+
 SUM = "What is 2+3?"
 PROMPTS = json.loads(Path(__file__).with_name("prompt_tokens.json").read_text(encoding="utf-8"))
 ONE_THREAD = {"n_threads": 1, "n_threads_batch": 1}

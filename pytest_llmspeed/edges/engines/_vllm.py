@@ -43,6 +43,7 @@ class VLLMEngine:
 
     precisions: ClassVar[tuple[str, ...]] = PRECISIONS
     options: ClassVar[frozenset[str]] = ANY_OPTION
+    prefix_caches: ClassVar[tuple[str, ...]] = ("cold", "warm")
     device: ClassVar[str | None] = "local"
 
     def __init__(self, output: ChildOutput, guard: OrphanGuard, engine: Any, backend: Backend) -> None:
@@ -57,6 +58,11 @@ class VLLMEngine:
         )
         self.max_concurrency: int = config.scheduler_config.max_num_seqs
         self.hardware = Hardware(gpus=_gpus(config.parallel_config.world_size))
+
+    @classmethod
+    def libraries(cls, spec: EngineSpec) -> tuple[str, ...]:  # noqa: ARG003  (one runs all)
+        """Return the module that runs a model."""
+        return ("vllm.v1.engine.async_llm",)
 
     @classmethod
     def start(cls, spec: EngineSpec) -> Self:

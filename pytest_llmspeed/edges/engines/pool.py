@@ -106,7 +106,8 @@ def _loaded(kind: type[Engine], spec: EngineSpec) -> Running:
     """
     libraries = getattr(kind, "libraries", None)
     for library in libraries(spec) if libraries else ():
-        with suppress(ImportError):  # the start will say what to install
+        with suppress(ImportError), warnings.catch_warnings():  # the start will say what to install
+            warnings.simplefilter("ignore")  # a library's own deprecations, which settings may make errors
             import_module(library)
     memory, before_s = MemoryWatch(), clock.now_s()
     engine = kind.start(spec)

@@ -76,8 +76,9 @@ class Answer:
         self._request, self._tokenizer, self._started_s = request, tokenizer, started_s
         self._one_token_a_yield, self._on_event = one_token_a_yield, on_event
         self._events: list[Event] = []
+        self._tokens: list[int] = []
         self._held: list[int] = []
-        self._tokens = 0
+        self._counted = 0
         self._last: Any = None
         self._lagged = False
 
@@ -86,10 +87,11 @@ class Answer:
         self._last = output
         completion = output.outputs[0]
         tokens = list(completion.token_ids)
+        self._tokens += tokens
         self._lagged |= self._one_token_a_yield and len(tokens) > 1
         if completion.finish_reason == "stop" and not isinstance(completion.stop_reason, str):
             tokens.pop()  # the end token: no part of the answer
-        self._tokens += len(tokens)
+        self._counted += len(tokens)
         self._held += tokens
         text = completion.text
         if completion.finish_reason == "length" and not text:
@@ -121,12 +123,13 @@ class Answer:
             request=self._request,
             started_s=self._started_s,
             events=tuple(self._events),
-            usage=Usage(len(self._last.prompt_token_ids), self._tokens, self._last.num_cached_tokens),
+            usage=Usage(len(self._last.prompt_token_ids), self._counted, self._last.num_cached_tokens),
             token_source="engine",
             finish_reason=completion.finish_reason,
             error=_failure(completion.finish_reason),
             speculation=_speculation(completion),
             notes=frozenset({"client_lag"} if self._lagged else ()),
+            token_ids=tuple(self._tokens),
         )
 
 

@@ -12,15 +12,11 @@ from pytest_llmspeed.edges.engines.base import AUTO, EngineSpec
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 QUANTIZATIONS = ("fp8", "awq", "gptq", "compressed-tensors", "bitsandbytes")
 PRECISIONS = (*DTYPES, *QUANTIZATIONS)
-PREFIX_CACHES = ("cold", "warm")
 PER_REQUEST_SPECULATION = "per_request_spec_decode_metrics"
 
 
 def argument_problem(spec: EngineSpec, known: type) -> str | None:
     """What is wrong with a spec's options, None if each is an argument of `known` or our own."""
-    cache = spec.options.get("prefix_cache", PREFIX_CACHES[0])
-    if cache not in PREFIX_CACHES:
-        return f"prefix_cache={cache!r}: it is 'cold' or 'warm'"
     names = {field.name for field in fields(known)} | {"prefix_cache"}
     for option in sorted(spec.options.keys() - names):
         near = get_close_matches(option, names, n=1)
