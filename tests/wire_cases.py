@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -114,7 +114,28 @@ CASES = {
 }
 
 
-def check(case: Case, sample: Sample) -> None:
+def slower(case: Case, factor: float) -> Case:
+    """The same case with all its times stretched, for where a machine may be later than usual."""
+    play = replace(case.play, pieces=[(at_ms * factor, part) for at_ms, part in case.play.pieces])
+    expect = {
+        name: _stretched(value, factor) if name.endswith("_ms") else value
+        for name, value in case.expect.items()
+    }
+    request = {
+        name: _stretched(value, factor) if name == "timeout_s" else value
+        for name, value in case.request.items()
+    }
+    error = case.error and case.error.replace("after 0.3 s", f"after {0.3 * factor:g} s")
+    return replace(case, play=play, expect=expect, request=request, error=error)
+
+
+def _stretched(value: Any, factor: float) -> Any:
+    if isinstance(value, list):
+        return [each * factor for each in value]
+    return None if value is None else value * factor
+
+
+def check(case: Case, sample: Sample, tolerance_ms: float = TOLERANCE_MS) -> None:
     """Assert that a request was read as its case says."""
     if case.error is None:
         assert sample.error is None
@@ -126,5 +147,5 @@ def check(case: Case, sample: Sample) -> None:
         got = getattr(sample, metric)
         got = list(got) if isinstance(got, tuple) else got
         assert got == (
-            near if near is not None or expected is None else pytest.approx(expected, abs=TOLERANCE_MS)
+            near if near is not None or expected is None else pytest.approx(expected, abs=tolerance_ms)
         )

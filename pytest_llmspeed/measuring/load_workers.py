@@ -206,6 +206,8 @@ class _Worker:
 
 
 def _started() -> subprocess.Popen[bytes]:
+    if os.name != "posix":
+        raise EngineError("loads need Linux or macOS: their worker processes read pipes in an event loop")
     pipe = subprocess.PIPE
     try:
         return subprocess.Popen(
