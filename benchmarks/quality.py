@@ -5,7 +5,7 @@ Twelve prompts of the general set, 32 tokens each, in fp32 and bf16, on transfor
 unchanged   five fresh starts of each precision against its own baseline: no failure is right
 kernels     the same with another implementation of attention: rounding changes, the model does not
 damaged     five damages in five variants each (quality_damage.py), in bf16: each should fail
-noise       the stored log-probabilities with the noise of the other kernels added, a thousand times
+noise       the stored log-probabilities with rounding errors on every logit, a thousand times
 agreement   scores against a direct computation with transformers, on the same tokens
 near-tie    the first token of "What is the capital of France?"
 
@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
+from math import exp, log
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 from quality_damage import DAMAGES
 
 from pytest_llmspeed import EngineSpec, Request
-from pytest_llmspeed.core.quality.answers import Baseline, CheckedAnswer, PlannedCheck, Probed
-from pytest_llmspeed.core.quality.findings import SetFindings, Word
+from pytest_llmspeed.core.quality.answers import Baseline, PlannedCheck, Probed
+from pytest_llmspeed.core.quality.findings import SetFindings
 from pytest_llmspeed.core.quality.ladder import findings_of
 from pytest_llmspeed.core.quality.prompts import PromptSet
-from pytest_llmspeed.core.quality.scores import TokenScores, pooled, token_changes
+from pytest_llmspeed.core.quality.scores import ScoreChange, TokenScores, pooled, token_changes
 from pytest_llmspeed.core.quality.snapshot import baseline_of, to_stored
-from pytest_llmspeed.core.quality.thresholds import near_tie_nats
+from pytest_llmspeed.core.quality.thresholds import LOGIT_EXPONENT, MANTISSA_BITS, kl_limit, near_tie_nats
 from pytest_llmspeed.edges.engines._tiny import TinyEngine
 from pytest_llmspeed.edges.engines._transformers import TransformersEngine
 from pytest_llmspeed.edges.loop import LoopThread
@@ -136,36 +137,38 @@ def unchanged(bench: Bench, precision: str, runs: int) -> Baseline:
     engine = bench.engine(precision, attn_implementation=OTHER_KERNELS)
     other = bench.probed(engine, baseline)
     bench.add("kernels", precision=precision, attention=OTHER_KERNELS, **_summary(findings_of(other)))
-    rescored(bench, precision, baseline, other)
+    rescored(bench, precision, other)
     bench.loop.run(engine.close())
     return baseline
 
 
-def rescored(bench: Bench, precision: str, baseline: Baseline, other: Probed) -> None:
-    """The baseline's scores a thousand times, with the noise that other kernels made drawn at random."""
-    pairs = [(before.scores, a.forced) for a in other.now.answers if (before := baseline.answers.get(a.hash))]
-    changes = pooled(token_changes(one, two) for one, two in pairs if one and two)
-    noise = [change.delta for change in changes]
+def rescored(bench: Bench, precision: str, probed: Probed) -> None:
+    """The baseline's scores a thousand times, each logit off by up to one unit in the last place."""
+    ulp = 2.0 ** (LOGIT_EXPONENT - MANTISSA_BITS[precision])
+    before = probed.baseline.answers
     draw = random.Random(1)
-    failed = 0
+    kls = []
     for _ in range(RESCORINGS):
-        answers = tuple(_noisy(a, baseline, noise, draw) for a in other.now.answers)
-        found = findings_of(replace(other, now=replace(other.now, answers=answers)))
-        failed += found.rungs[2].word is Word.FAILED
-    bench.add("noise", precision=precision, rescorings=RESCORINGS, failed=failed)
+        scores = (before[a.hash].scores for a in probed.now.answers)
+        changes = [token_changes(each, _noisy(each, ulp, draw)) for each in scores if each]
+        kls.append(ScoreChange.of(list(pooled(changes))).kl)
+    limit = kl_limit(precision, probed.baseline.floor)
+    failed = sum(kl > limit for kl in kls)
+    bench.add("noise", precision=precision, rescorings=RESCORINGS, largest_kl=max(kls), failed=failed)
 
 
-def _noisy(
-    answer: CheckedAnswer, baseline: Baseline, noise: list[float], draw: random.Random
-) -> CheckedAnswer:
-    before = baseline.answers[answer.hash].scores
-    if before is None:
-        return answer
-    top = tuple(
-        tuple((token, logprob + draw.choice(noise)) for token, logprob in place) for place in before.top
-    )
-    logprobs = tuple(logprob + draw.choice(noise) for logprob in before.logprobs)
-    return replace(answer, forced=TokenScores(before.token_ids, logprobs, top))
+def _noisy(before: TokenScores, ulp: float, draw: random.Random) -> TokenScores:
+    """Scores of logits that moved, the likeliest tokens one by one and the rest as it was."""
+    top = []
+    for place in before.top:
+        moved = [(token, logprob + draw.uniform(-ulp, ulp)) for token, logprob in place]
+        rest = max(1 - sum(exp(logprob) for _, logprob in place), 0.0)
+        total = log(sum(exp(logprob) for _, logprob in moved) + rest)
+        top.append(tuple(sorted(((t, logprob - total) for t, logprob in moved), key=lambda each: -each[1])))
+    listed = [dict(place) for place in top]
+    known = zip(before.token_ids, before.logprobs, listed, strict=True)
+    logprobs = tuple(place.get(token, logprob) for token, logprob, place in known)
+    return TokenScores(before.token_ids, logprobs, tuple(top))
 
 
 def damaged(bench: Bench, baseline: Baseline, precision: str, variants: int) -> None:

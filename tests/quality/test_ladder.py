@@ -167,6 +167,16 @@ def test_log_probabilities_beyond_the_limit_fail() -> None:
     assert rung(ladder(now, max_kl=0.01), "log-probabilities").by_limit
 
 
+def test_one_prompt_that_is_hurt_alone_is_not_hidden_by_the_others() -> None:
+    """Of four hundred one has lost its context: the mean is below the limit, its own is not."""
+    hurt = an_answer(0, forced=scored((1, 2, 3, 4)))
+    hurt = replace(hurt, forced=replace(scored((1, 2, 3, 4)), token_ids=hurt.token_ids or ()))
+    found = rung(ladder([hurt, *(an_answer(place) for place in range(1, 400))]), "log-probabilities")
+    assert found.word is Word.FAILED
+    assert found.figures["kl"] < found.figures["max_kl"]  # type: ignore[operator]
+    assert "'prompt 0' alone" in found.said
+
+
 def test_noise_of_the_baseline_widens_the_limit() -> None:
     """Three times its mean divergence."""
     now = [an_answer(place, forced=scored((10, 20, 30, 40 + place), lead=2.0)) for place in range(8)]

@@ -29,7 +29,7 @@ from pytest_llmspeed.core.quality.scores import (
     token_changes,
 )
 from pytest_llmspeed.core.quality.snapshot import hash_of
-from pytest_llmspeed.core.quality.thresholds import coarser, kl_limit, near_tie_nats
+from pytest_llmspeed.core.quality.thresholds import ONE_PROMPT, coarser, kl_limit, near_tie_nats
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,11 @@ class _Pair:
         if self.before is None or self.before.scores is None or self.now.forced is None:
             return []
         return token_changes(self.before.scores, self.now.forced)
+
+    @cached_property
+    def kl(self) -> float | None:
+        """The mean divergence over those tokens."""
+        return ScoreChange.of(self.changes).kl if self.changes else None
 
     @cached_property
     def divergence(self) -> int | None:
@@ -90,7 +95,7 @@ class _Pair:
             baseline_score=before.score if before else None,
             divergence=self.divergence,
             near_tie=self.near_tie,
-            kl=ScoreChange.of(self.changes).kl if self.changes else None,
+            kl=self.kl,
             broke=self.broke,
             error=now.error,
         )
@@ -247,13 +252,18 @@ def _unlikely(answers: Sequence[CheckedAnswer], tie: float) -> Counted:
 
 
 def _logprobs(check: _Check) -> Finding:
-    """Rung 3. The baseline's own tokens, scored again."""
+    """Rung 3. The baseline's own tokens, scored again: those of all prompts, and of each by itself.
+
+    One prompt may be hurt alone, a long one whose beginning is cut off, and many others hide it.
+    """
     limits, baseline = check.probed.plan.limits, check.probed.baseline
-    changes = list(pooled(pair.changes for pair in check.known))
-    if not changes:
+    scored = [(pair.kl, pair) for pair in check.known if pair.kl is not None]
+    if not scored:
         return _without_logprobs(check)
-    change = ScoreChange.of(changes)
+    change = ScoreChange.of(list(pooled(pair.changes for _, pair in scored)))
     allowed = kl_limit(check.precision, baseline.floor) if limits.max_kl is None else limits.max_kl
+    kl, worst = max(scored, key=lambda each: each[0])
+    is_hurt_alone = limits.max_kl is None and kl > ONE_PROMPT * allowed
     figures = {
         "tokens": change.tokens,
         "kl": change.kl,
@@ -261,10 +271,13 @@ def _logprobs(check: _Check) -> Finding:
         "top1": change.top1,
         "min_top1": limits.min_top1,
         "delta": change.delta,
+        "worst_prompt_kl": kl,
     }
     too_low = limits.min_top1 is not None and change.top1 < limits.min_top1
     said = sentences.logprobs(change, allowed, limits.min_top1)
-    word = Word.FAILED if too_low or change.kl > allowed else Word.PASSED
+    if is_hurt_alone:
+        said += sentences.one_prompt(worst.now.prompt, kl, ONE_PROMPT * allowed)
+    word = Word.FAILED if too_low or is_hurt_alone or change.kl > allowed else Word.PASSED
     by_limit = too_low or limits.max_kl is not None
     return Finding(LOGPROBS, word, said, figures, by_limit=by_limit)
 

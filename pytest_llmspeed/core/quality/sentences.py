@@ -80,6 +80,11 @@ def logprobs(change: ScoreChange, max_kl: float, min_top1: float | None) -> str:
     )
 
 
+def one_prompt(prompt: str, kl: float, max_kl: float) -> str:
+    """The prompt that fails by itself."""
+    return f"; {prompt!r} alone {kl:.2g} (at most {max_kl:.2g})"
+
+
 def engine_scores_nothing() -> str:
     """Rung 3 on an engine that gives answers only."""
     return "this backend gives no log-probabilities of given tokens"

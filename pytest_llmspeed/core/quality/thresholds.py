@@ -15,6 +15,8 @@ LEAST_TIE_NATS = 1e-3
 """What sums of another order make of the logits in fp32, rounding of stored figures included."""
 KL_ANCHORS = {"fp32": 1e-4, "fp16": 1e-3, "bf16": 1e-2}
 """Mean divergence per token, in nats, that kernels of one precision do not reach: see docs/quality.md."""
+ONE_PROMPT = 5.0
+"""The tokens of one prompt, fewer than those of all, may diverge by so many times as much."""
 NOISE_FACTOR = 3.0
 """A change of so many times the measured noise is more than noise."""
 
