@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import struct
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pytest_llmspeed.core.baselines import Session, Window, current_level, gated_comparisons, window
 from pytest_llmspeed.core.decision import Prior
+from pytest_llmspeed.core.errors import StoreError
 from pytest_llmspeed.core.metrics import metric_of
 from pytest_llmspeed.core.quality.answers import Baseline, PlannedCheck
 from pytest_llmspeed.core.quality.snapshot import baseline_of
@@ -51,7 +54,11 @@ class History:
         fitting = [s for s in stored if all(s.key.get(name) == value for name, value in wanted.items())]
         level = current_level(sorted(fitting, key=lambda s: (s.started, s.run_id)))
         kept = [snapshot for session in level for snapshot in session.snapshots]
-        return baseline_of([each for each in kept if each["prompts"] == plan.prompt_set.name])
+        try:
+            return baseline_of([each for each in kept if each["prompts"] == plan.prompt_set.name])
+        except (KeyError, TypeError, ValueError, struct.error, zlib.error) as error:
+            what = f"the stored answers of {identity} to {plan.prompt_set.name!r} are corrupt"
+            raise StoreError(f"{what} ({error!r}); restore or delete the run files of that test") from error
 
     def comparisons(self, environment: str) -> int:
         """How many comparisons the gate makes in an environment, by what is stored."""

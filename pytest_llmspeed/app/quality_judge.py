@@ -50,6 +50,8 @@ def coupled(record: TestRecord, *, strict: bool, require_baseline: bool) -> Test
         hints += sentences.skipped_aloud(found)
         if found.accepted is not None:
             hints.append(sentences.accepted(found))
+        elif found.may_be_accepted:
+            hints.append(advice.accept(advice.WHY))
         elif found.word is Word.SUSPECT and strict:
             problems.append(advice.because_of("--llmspeed-strict", sentences.suspect(found)))
         elif found.word is Word.SUSPECT:

@@ -92,7 +92,7 @@ def speed_beside_answers(found: Comparison) -> str:
         return ""
     is_faster = found.verdict.value == "faster"
     word, link = ("faster", "but") if is_faster else ("slower", "and")
-    return f"{name(found)} is {word} by {abs(found.delta - 1):.0%}, {link} ".replace("%", " %")
+    return f"{name(found)} is {word} by {abs(found.delta - 1) * 100:.0f} %, {link} "
 
 
 def worse_answers() -> str:

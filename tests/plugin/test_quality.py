@@ -125,6 +125,7 @@ def test_a_broken_answer_makes_a_speedup_invalid(capitals: Project) -> None:
     assert (test["verdict"], test["quality"]["verdict"]) == ("invalid", "failed")
     assert {found["verdict"] for found in test["comparisons"]} == {"invalid"}
     assert "is faster by " in test["problems"][0]
+    assert "--llmspeed-accept" in test["advice"][0]
     assert not any("store it" in line for line in test["advice"])
     assert capitals.run_files == stored
     case = ElementTree.parse(capitals.path / "junit.xml").getroot().find(".//testcase")
@@ -234,6 +235,18 @@ def test_without_texts_the_store_keeps_hashes_only(capitals: Project) -> None:
     assert rungs(capitals)["contracts"] == "suspect"
     shows(result, "llmspeed_store_text = false", "quality of 'prompts.jsonl' may be worse")
     assert "1 changed in a way that nothing explains" in said(capitals, "divergence")
+
+
+def test_answers_that_were_stored_corruptly_are_told(capitals: Project) -> None:
+    """With the test and the fix, before anything is compared with them."""
+    capitals.record(1)
+    (path,) = capitals.run_files
+    stored = json.loads(path.read_text())
+    stored["tests"][0]["snapshots"][0]["answers"][0]["tokens"] = "eJw="
+    path.write_text(json.dumps(stored))
+    result = capitals.run()
+    result.assert_outcomes(failed=1)
+    shows(result, "the stored answers of test_it.py::test_chat to 'prompts.jsonl' are corrupt")
 
 
 def test_strict_fails_what_is_suspect(capitals: Project) -> None:

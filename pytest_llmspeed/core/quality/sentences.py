@@ -13,6 +13,10 @@ A_LOSS = 0.10
 """The loss that a number of prompts is told to show or not."""
 
 
+def _percent(share: float, digits: int = 0) -> str:
+    return f"{share * 100:.{digits}f} %"
+
+
 def contracts(kept: float, asked: int, *, broken: int, at_ties: int) -> str:
     """How many contracts are kept, and how many were kept before."""
     if broken:
@@ -73,10 +77,10 @@ def consistent(alone: tuple[int, int], beside: tuple[int, int], width: int, floo
 
 def logprobs(change: ScoreChange, max_kl: float, min_top1: float | None) -> str:
     """How the log-probabilities of the stored tokens moved."""
-    least = "" if min_top1 is None else f" (at least {min_top1:.1%})"
+    least = "" if min_top1 is None else f" (at least {_percent(min_top1, 1)})"
     return (
         f"over {counted(change.tokens, 'stored token')} KL {change.kl:.2g} nats per token "
-        f"(at most {max_kl:.2g}), top-1 agreement {change.top1:.1%}{least}"
+        f"(at most {max_kl:.2g}), top-1 agreement {_percent(change.top1, 1)}{least}"
     )
 
 
@@ -125,11 +129,10 @@ def task_score(found: Paired, visible: float | None) -> str:
         told = f"the score of none of {counted(found.prompts, 'prompt')} changed"
     if visible is None:
         return f"{told}; so few cannot show any loss"
+    told = f"{told}; a loss of {_percent(visible)} would show"
     if visible <= A_LOSS:
-        return f"{told}; a loss of {visible:.0%} would show"
-    return (
-        f"{told}; a loss of {visible:.0%} would show, for one of {A_LOSS:.0%} take {prompts_needed(A_LOSS)}"
-    )
+        return told
+    return f"{told}, for one of {_percent(A_LOSS)} take {prompts_needed(A_LOSS)}"
 
 
 def failure(found: SetFindings, *, show_answers: bool) -> str:
