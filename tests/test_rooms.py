@@ -199,7 +199,8 @@ FLOORS: list[dict[str, set[str]]] = [
             "edges.engines.vllm_answer",
             "edges.engines.vllm_arguments",
         },
-        "edges.engines.llama_model": {"edges.engines.answering"},
+        "edges.engines.llama_scoring": set(),
+        "edges.engines.llama_model": {"edges.engines.answering", "edges.engines.llama_scoring"},
         "edges.engines._llama_cpp": {
             "edges.clock",
             "edges.machine",

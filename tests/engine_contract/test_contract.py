@@ -8,14 +8,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from math import exp
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
 
 from pytest_llmspeed import Event, Exchange, Request
 from pytest_llmspeed.core.metrics import Sample
-from pytest_llmspeed.edges.engines.base import Engine, EngineSpec
+from pytest_llmspeed.edges.engines.base import Engine, EngineSpec, TokenScorer
 from pytest_llmspeed.edges.engines.pool import Pool
 
 REAL = ("transformers", "openai", "vllm", "vllm-server", "llama-cpp", "llama-cpp-server")
@@ -24,6 +26,9 @@ SAYS_NO_COUNTS = ("llama-cpp-server",)
 NOT_FORCED = ("openai", "llama-cpp-server")
 """Servers without a means to force a length."""
 IN_PROCESS = ("tiny", "transformers", "vllm", "llama-cpp")
+SCORES = IN_PROCESS
+"""Engines that say how likely given tokens are."""
+STORY = "Tell me a story."
 CACHED_PROMPT = "Here are the numbers, one by one: " + ", ".join(str(number) for number in range(120))
 """Some hundreds of tokens: more than a block of any prefix cache."""
 
@@ -138,6 +143,54 @@ def test_a_mistake_in_a_request_fails_it_alone(answer: Answer, ask: Ask) -> None
     """A field that the engine does not know is one failed request; the next one is answered."""
     assert "no_such_field" in str(ask("hello", extra_body={"no_such_field": 1}).error)
     assert answer("And now?", max_tokens=2).output_tokens == 2
+
+
+@pytest.mark.engines(*SCORES)
+def test_greedy_tokens_score_as_the_likeliest(pool: Pool, engine: Engine, ask: Ask) -> None:
+    """An answer as the engine gave it, scored by it: nine of ten tokens lead, the others by rounding."""
+    assert isinstance(engine, TokenScorer)
+    found = ask(STORY, max_tokens=100)
+    assert found.token_ids is not None
+    scores = pool.loop.run(engine.score(Request(STORY), found.token_ids, 20))
+    assert scores.token_ids == found.token_ids
+    leading = [top[0][0] == token for top, token in zip(scores.top, scores.token_ids, strict=True)]
+    assert fmean(leading) >= 0.9
+    assert max(scores.shortfalls) < 0.05
+
+
+@pytest.mark.engines(*SCORES)
+def test_scores_are_ordered_logprobs(pool: Pool, engine: Engine) -> None:
+    """Of unlikely tokens: their own and those of the likeliest, whose shares make 1 at most."""
+    assert isinstance(engine, TokenScorer)
+    unlikely = tuple(range(50, 60))
+    scores = pool.loop.run(engine.score(Request(STORY), unlikely, 5))
+    for token, logprob, top in zip(unlikely, scores.logprobs, scores.top, strict=True):
+        listed = [each for _, each in top]
+        assert len(dict(top)) == 5
+        assert listed == sorted(listed, reverse=True)
+        assert dict(top).get(token, logprob) == logprob <= listed[0]
+        assert sum(exp(each) for each in listed) <= 1 + 1e-6
+
+
+@pytest.mark.engines(*SCORES)
+def test_scoring_leaves_answers_as_they_are(pool: Pool, engine: Engine, answer: Answer) -> None:
+    """Scored again it is the same to a hundredth of a nat, and the next answer is the one of before."""
+    assert isinstance(engine, TokenScorer)
+    before = answer(STORY, max_tokens=12)
+    first, second = (pool.loop.run(engine.score(Request(STORY), range(50, 60), 5)) for _ in range(2))
+    assert second.logprobs == pytest.approx(first.logprobs, abs=0.01)
+    after = answer(STORY, max_tokens=12)
+    assert (after.text, after.cached_tokens) == (before.text, before.cached_tokens)
+
+
+@pytest.mark.engines(*(name for name in SCORES if name in REAL))
+def test_the_end_token_is_scored_with_its_answer(pool: Pool, engine: Engine, ask: Ask) -> None:
+    """ "2 + 3 = 5" has seven tokens, and the one that ended it."""
+    assert isinstance(engine, TokenScorer)
+    found = ask("What is 2+3?", max_tokens=16)
+    assert len(found.token_ids or ()) == 8
+    scores = pool.loop.run(engine.score(Request("What is 2+3?"), found.token_ids or (), 20))
+    assert scores.shortfalls[-1] < 0.05
 
 
 def test_a_baseline_is_stored_and_compared(spec: EngineSpec, tmp_path: Path) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_llmspeed import EngineError, Event, Exchange, Request
+from pytest_llmspeed import EngineError, Event, Exchange, GenerationError, Request
 from pytest_llmspeed.core.metrics import sample_of
+from pytest_llmspeed.core.quality.scores import TokenScores
 from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.engines._llama_cpp import LlamaCppEngine
 from pytest_llmspeed.edges.engines.base import EngineSpec
@@ -50,6 +51,10 @@ def answer(engine: LlamaCppEngine, prompt: Any = SUM, on_event: Any = None, **re
         return await engine.exchange(Request(prompt, **request), on_event=on_event)
 
     return asyncio.run(run())
+
+
+def scored(engine: LlamaCppEngine, tokens: Sequence[int], prompt: Any = SUM, top: int = 20) -> TokenScores:
+    return asyncio.run(engine.score(Request(prompt), tokens, top))
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +103,49 @@ def test_the_cache_is_cold_unless_asked() -> None:
         assert {each.joined("text") for each in found} == {"2 + 3 = 5"}
         assert engine.backend.prefix_cache == cache
         asyncio.run(engine.close())
+
+
+def test_scores_are_those_of_the_library(engine: LlamaCppEngine) -> None:
+    """The log-probabilities that llama-cpp-python gives with its own completion, when it keeps all logits."""
+    import llama_cpp
+
+    llama = llama_cpp.Llama(str(model()), n_ctx=256, logits_all=True, verbose=False, **ONE_THREAD)
+    prompt = engine._model.prompt_tokens(Request(SUM))
+    completion = llama.create_completion(prompt, max_tokens=7, temperature=0, logprobs=5)
+    llama.close()
+    theirs = completion["choices"][0]["logprobs"]
+    ours = scored(engine, answer(engine, max_tokens=7).token_ids or ())
+    assert ours.logprobs == pytest.approx(theirs["token_logprobs"], abs=0.01)
+    for top, expected in zip(ours.top, theirs["top_logprobs"], strict=True):
+        for logprob in expected.values():  # by the tokens' texts, of which two may be the same
+            assert min(abs(logprob - listed) for _, listed in top) < 0.01
+
+
+def test_scoring_does_what_generating_did(engine: LlamaCppEngine) -> None:
+    """On one thread, greedy tokens are the likeliest, all of them, and twice the same to the last bit."""
+    tokens = answer(engine, "Tell me a story.", max_tokens=40).token_ids or ()
+    first, second = (scored(engine, tokens, "Tell me a story.") for _ in range(2))
+    assert set(first.shortfalls) == {0.0}
+    assert first == second
+
+
+def test_a_warm_cache_is_empty_after_scoring() -> None:
+    """What is scored goes on from no earlier prompt, and no later prompt goes on from it."""
+    engine = started(prefix_cache="warm")
+    found = answer(engine, max_tokens=16)
+    warm = scored(engine, found.token_ids or ())
+    assert scored(engine, found.token_ids or ()) == warm
+    after = answer(engine, max_tokens=16)
+    assert after.usage is not None
+    assert (after.usage.cached_tokens, after.joined("text")) == (0, "2 + 3 = 5")
+    asyncio.run(engine.close())
+
+
+def test_what_cannot_be_scored_says_why(engine: LlamaCppEngine) -> None:
+    """An answer longer than the context, a token that the model has not."""
+    for tokens, message in (([5] * 8200, "the context is n_ctx=8192"), ([10**6, 5], "is out of bounds")):
+        with pytest.raises(GenerationError, match=message):
+            scored(engine, tokens)
 
 
 def test_sampling_follows_its_seed(engine: LlamaCppEngine) -> None:

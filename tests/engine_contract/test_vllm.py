@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from processes import children, running, until
 
-from pytest_llmspeed import EngineError, Exchange, Request
+from pytest_llmspeed import EngineError, Exchange, GenerationError, Request
 from pytest_llmspeed.core.metrics import Sample, sample_of
+from pytest_llmspeed.core.quality.scores import TokenScores
 from pytest_llmspeed.edges.engines._vllm import VLLMEngine
 from pytest_llmspeed.edges.engines.base import EngineSpec
 from pytest_llmspeed.edges.engines.pool import Pool
@@ -155,6 +156,27 @@ def test_a_warm_prefix_cache_gives_tokens(pool: Pool, speculating: VLLMEngine) -
     assert speculating.backend.prefix_cache == "warm"
     assert first.cached_tokens == 0
     assert second.cached_tokens >= 32
+
+
+def test_scores_need_nothing_of_a_warm_prefix_cache(pool: Pool, speculating: VLLMEngine) -> None:
+    """The tokens of a prompt in it are scored like others; eight at once as each alone."""
+
+    async def at_once() -> list[TokenScores]:
+        tokens = found.token_ids or ()
+        return list(await asyncio.gather(*(speculating.score(request, tokens, 20) for _ in range(8))))
+
+    request = Request(" ".join(map(str, range(100))), max_tokens=12)
+    found = pool.loop.run(speculating.exchange(request))
+    alone = pool.loop.run(speculating.score(request, found.token_ids or (), 20))
+    assert max(alone.shortfalls) < 0.05
+    for scores in pool.loop.run(at_once()):
+        assert scores.logprobs == pytest.approx(alone.logprobs, abs=0.01)
+
+
+def test_more_than_the_engine_lists_is_an_error(pool: Pool, speculating: VLLMEngine) -> None:
+    """vLLM has a limit, which is set when it starts."""
+    with pytest.raises(GenerationError, match="max_logprobs=20 is less than the 21 to be listed"):
+        pool.loop.run(speculating.score(STORY, (5, 6), 21))
 
 
 def test_speculation_is_told(pool: Pool, speculating: VLLMEngine) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any, ClassVar, Self
 from pytest_llmspeed.core.environment import Hardware
 from pytest_llmspeed.core.errors import EngineError
 from pytest_llmspeed.core.exchange import Exchange, Request
+from pytest_llmspeed.core.quality.scores import TokenScores
 from pytest_llmspeed.core.record import Backend
 from pytest_llmspeed.edges import clock, machine
 from pytest_llmspeed.edges.engines import gguf
@@ -94,6 +97,14 @@ class LlamaCppEngine:
             on_event=across(on_event),
         )
         return await in_worker(self._worker, lambda: self._model.answer(request, answering), stop)
+
+    async def score(self, request: Request, token_ids: Sequence[int], top: int) -> TokenScores:
+        """Return how likely given tokens are as the answer to a request; raises `GenerationError`.
+
+        The prefix cache is empty after it.
+        """
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._worker, self._model.score, request, token_ids, top)
 
     async def close(self) -> None:
         """Free the model and its memory."""

@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 import gc
 import warnings
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from itertools import count
 from typing import Any, ClassVar, Self
 
 from pytest_llmspeed.core.environment import Hardware
-from pytest_llmspeed.core.errors import EngineError
+from pytest_llmspeed.core.errors import EngineError, GenerationError
 from pytest_llmspeed.core.exchange import Event, Exchange, Request
+from pytest_llmspeed.core.quality.scores import TokenScores
 from pytest_llmspeed.core.record import Backend
 from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.engines.base import ANY_OPTION, EngineSpec
 from pytest_llmspeed.edges.engines.child_output import ChildOutput
 from pytest_llmspeed.edges.engines.model_files import ModelSource
 from pytest_llmspeed.edges.engines.orphan_guard import OrphanGuard
-from pytest_llmspeed.edges.engines.vllm_answer import Answer, prompt_tokens, sampling
+from pytest_llmspeed.edges.engines.vllm_answer import Answer, prompt_tokens, sampling, scores, scoring
 from pytest_llmspeed.edges.engines.vllm_arguments import (
     PRECISIONS,
     argument_problem,
@@ -56,6 +57,7 @@ class VLLMEngine:
         self._one_token_a_yield = (
             not config.speculative_config and config.scheduler_config.stream_interval == 1
         )
+        self._max_logprobs: int = config.model_config.max_logprobs
         self.max_concurrency: int = config.scheduler_config.max_num_seqs
         self.hardware = Hardware(gpus=_gpus(config.parallel_config.world_size))
 
@@ -104,14 +106,36 @@ class VLLMEngine:
         return answer.exchange()
 
     async def _outputs(self, request: Request) -> AsyncGenerator[Any, None]:
+        params = sampling(request)
+        return self._generate(await self._prompt_tokens(request), params)
+
+    async def _prompt_tokens(self, request: Request) -> list[int]:
+        return await asyncio.to_thread(prompt_tokens, self._tokenizer, request)
+
+    def _generate(self, tokens: list[int], params: Any) -> AsyncGenerator[Any, None]:
         from vllm import TokensPrompt
 
-        params = sampling(request)
-        tokens = await asyncio.to_thread(prompt_tokens, self._tokenizer, request)
         prompt = TokensPrompt(prompt_token_ids=tokens)
         name = f"llmspeed-{next(self._request_ids)}"
         outputs: AsyncGenerator[Any, None] = self._engine.generate(prompt, params, name)
         return outputs
+
+    async def score(self, request: Request, token_ids: Sequence[int], top: int) -> TokenScores:
+        """Return how likely given tokens are as the answer to a request; raises `GenerationError`."""
+        try:
+            async with asyncio.timeout(request.timeout_s):
+                return await self._scored(request, token_ids, top)
+        except TimeoutError as error:
+            raise GenerationError(f"timed out after {request.timeout_s:g} s") from error
+        except Exception as error:  # whatever vLLM raises, it is this request that failed
+            raise GenerationError(reason(error) if self.alive else self._death()) from error
+
+    async def _scored(self, request: Request, token_ids: Sequence[int], top: int) -> TokenScores:
+        params = scoring(top, self._max_logprobs)
+        prompt = await self._prompt_tokens(request)
+        async with aclosing(self._generate([*prompt, *token_ids], params)) as outputs:
+            (output,) = [output async for output in outputs]
+        return scores(output.prompt_logprobs, token_ids, top)
 
     def _death(self) -> str:
         return f"the vLLM engine died: {self._output.cause(self._processes) or 'it said no word'}"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import codecs
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
 from typing import Any
 
+from pytest_llmspeed.core.errors import GenerationError
 from pytest_llmspeed.core.exchange import Exchange, Request
+from pytest_llmspeed.core.quality.scores import TokenScores
 from pytest_llmspeed.edges.engines.answering import SEED, Answering, StopError, check_request, no_template
+from pytest_llmspeed.edges.engines.llama_scoring import score
 
 LONGEST_PIECE = 512
 """Bytes of the longest token that any vocabulary holds: runs of spaces are longer than words."""
@@ -38,6 +41,15 @@ class LlamaModel:
         except (RuntimeError, ValueError, MemoryError) as error:
             return answering.broken(error)
         return answering.finished(len(prompt), cached_tokens)
+
+    def score(self, request: Request, token_ids: Sequence[int], top: int) -> TokenScores:
+        """Return the scores of `token_ids` as the answer to a request; raises `GenerationError`."""
+        try:
+            return score(self._llama, self.prompt_tokens(request), token_ids, top)
+        except (RuntimeError, ValueError, MemoryError, IndexError) as error:
+            raise GenerationError(f"{type(error).__name__}: {error}") from error
+        finally:
+            self._llama.reset()  # what was scored is no prompt that the next one may go on from
 
     def prompt_tokens(self, request: Request) -> list[int]:
         """Return the tokens of a prompt: by the file's own template, once, or of the text as it stands."""

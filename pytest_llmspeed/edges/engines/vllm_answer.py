@@ -1,12 +1,13 @@
-"""One request to vLLM: tokens and sampling parameters for it, and its outputs → Exchange."""
+"""One request to vLLM: tokens and sampling parameters for it, and its outputs → Exchange, or scores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pytest_llmspeed.core.errors import did_you_mean
 from pytest_llmspeed.core.exchange import Event, Exchange, Request, Speculation, Usage
+from pytest_llmspeed.core.quality.scores import TokenScores
 
 OURS = frozenset(
     {"detokenize", "max_tokens", "n", "output_kind", "skip_clone", "stream_interval", "temperature"}
@@ -56,6 +57,44 @@ def sampling(request: Request) -> Any:
         output_kind=RequestOutputKind.DELTA,
         **{"seed": 0 if request.temperature else None, **extra, **forced},
     )
+
+
+def scoring(top: int, largest: int) -> Any:
+    """Return the `SamplingParams` of a prompt that is to be scored, with the `top` likeliest of each token.
+
+    Such a request reads nothing from a prefix cache, which has no scores. The one token that it generates
+    is the least that vLLM takes. Raises `ValueError` if `top` is more than the engine's `largest`.
+    """
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    if largest != -1 and top > largest:
+        raise ValueError(
+            f"max_logprobs={largest} is less than the {top} to be listed: set max_logprobs={top}"
+        )
+    return SamplingParams(
+        temperature=0.0,
+        max_tokens=1,
+        prompt_logprobs=top,
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+def scores(prompt_logprobs: Sequence[Any], token_ids: Sequence[int], top: int) -> TokenScores:
+    """Return the scores of `token_ids`, the last tokens of a prompt whose `prompt_logprobs` these are."""
+    places = prompt_logprobs[len(prompt_logprobs) - len(token_ids) :]
+    return TokenScores(
+        token_ids=tuple(token_ids),
+        logprobs=tuple(place[token].logprob for token, place in zip(token_ids, places, strict=True)),
+        top=tuple(_likeliest(place, top) for place in places),
+    )
+
+
+def _likeliest(place: Any, top: int) -> tuple[tuple[int, float], ...]:
+    """Without the token of the prompt where it is none of them: vLLM lists that one too."""
+    ranked = sorted(place.items(), key=lambda listed: listed[1].rank)
+    return tuple((token, found.logprob) for token, found in ranked[:top])
 
 
 class Answer:
