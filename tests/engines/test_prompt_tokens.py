@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import transformers
 
 from pytest_llmspeed import EngineSpec, Request
 from pytest_llmspeed.edges.engines import gguf
-from pytest_llmspeed.edges.engines.generation import Generation
+from pytest_llmspeed.edges.engines.generation import encoded
 from pytest_llmspeed.edges.engines.registry import BUILT_IN, Registry
 
 FILE = Path(__file__).parent.parent / "engine_contract" / "prompt_tokens.json"
@@ -26,8 +25,7 @@ def test_transformers_makes_these_tokens(smollm2_folder: Path, name: str) -> Non
     tokenizer = transformers.AutoTokenizer.from_pretrained(smollm2_folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(smollm2_folder)
     request = Request(prompt, endpoint=case["endpoint"])
-    generation = Generation(model, tokenizer, request, started_s=0.0, stop=threading.Event())
-    assert generation._prompt()["input_ids"][0].tolist() == case["tokens"]
+    assert encoded(model, tokenizer, request)["input_ids"][0].tolist() == case["tokens"]
 
 
 def test_the_types_of_gguf_are_those_of_its_own_library() -> None:
