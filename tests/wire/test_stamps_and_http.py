@@ -7,13 +7,13 @@ two tests of time limits.
 
 import asyncio
 import json
-import select
 import socket
 import ssl
 import struct
 import threading
 import time
 from contextlib import suppress
+from multiprocessing.connection import wait
 from types import SimpleNamespace
 
 import pytest
@@ -702,7 +702,7 @@ def test_bytes_that_arrive_as_their_reader_is_cancelled_are_not_lost():
         reading = asyncio.create_task(connection.read())
         await asyncio.sleep(0)
         peer.sendall(b"early")
-        select.select([connection._socket], [], [], PATIENCE_S)
+        wait([connection._socket], PATIENCE_S)
         asyncio.get_running_loop().call_later(0, reading.cancel)  # timers come after arrivals
         with pytest.raises(asyncio.CancelledError):
             await reading

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_urlsafe
+from typing import IO
 
 from pytest_llmspeed.core.errors import EngineError
 from pytest_llmspeed.edges.engines import guard
@@ -102,7 +103,7 @@ class ServerProcess:
     def _listen(self, wait_s: float) -> None:
         """Take in what the guard says."""
         stdout = self._guard.stdout
-        if stdout is not None and not stdout.closed and select.select([stdout], [], [], wait_s)[0]:
+        if stdout is not None and not stdout.closed and _readable(stdout, wait_s):
             with suppress(BlockingIOError):  # another thread was quicker
                 self._heard += os.read(stdout.fileno(), 4096)
 
@@ -205,6 +206,13 @@ class ServerProcess:
                     f"{self._launch.name}: the processes of group {self._pid} could not be ended"
                 )
             time.sleep(LOOK_S)
+
+
+def _readable(pipe: IO[bytes], wait_s: float) -> bool:
+    """True once there is something to read; `select` would refuse descriptors above 1023."""
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    return bool(poll.poll(wait_s * 1000))
 
 
 def _check_program(launch: Launch, path: str | None) -> None:
