@@ -22,7 +22,8 @@ pytest.register_assert_rewrite("wire_cases")
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
     for variable in JOB_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    for variable in ("CI", "BUILD_NUMBER", "GITHUB_STEP_SUMMARY"):  # pytest, and the plugin, print more there
+        monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("TMPDIR", str(pytester.mkdir("tmp")))  # locks of its own: nobody else to wait for
     monkeypatch.setattr(tempfile, "tempdir", None)
     return Project(pytester, monkeypatch)

@@ -23,11 +23,13 @@ def pytest_llmspeed_backends():
         "interrupted": "scripted_engine:InterruptedEngine",
     }
 """
+RERUNS = ("-p", "rerunfailures")
+"""Loads the plugin for re-runs, which leaves a socket and a thread behind in each run that has it."""
 INI = """
 [pytest]
 pythonpath = .
 llmspeed_backend = scripted
-addopts = -p no:randomly
+addopts = -p no:randomly -p no:rerunfailures
 asyncio_default_fixture_loop_scope = function
 """
 

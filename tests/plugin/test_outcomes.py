@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from support import shows
+from support import RERUNS, shows
 
 if TYPE_CHECKING:
     from support import Project
@@ -331,7 +331,7 @@ def test_a_rerun_starts_empty_and_an_earlier_slower_stands(project: Project) -> 
         """
     )
     project.script(factor=1.6)
-    result = project.run("--reruns", "1")
+    result = project.run(*RERUNS, "--reruns", "1")
     assert result.parseoutcomes() == {"failed": 1, "rerun": 1}
     shows(result, "an earlier attempt of this test was slower, and that stands")
     assert len(project.test()["measurement"]["requests"]) == 10

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
-from support import shows
+from support import RERUNS, shows
 
 if TYPE_CHECKING:
     from support import Project
@@ -232,7 +232,7 @@ def test_junit_of_a_rerun_shows_each_attempt_once(project: Project) -> None:
             assert len(attempts) > 1
         """
     )
-    project.run("--junitxml=junit.xml")
+    project.run(*RERUNS, "--junitxml=junit.xml")
     names = [p.attrib["name"] for p in ElementTree.parse(project.path / "junit.xml").iter("property")]
     assert names == ["llmspeed_verdict", "llmspeed_backend", "llmspeed_ttft_ms", "llmspeed_tpot_ms"] * 2
 
