@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from statistics import median
 from typing import Any
 
-from pytest_llmspeed.core.columns import Columns, Rows, column
+from pytest_llmspeed.core.columns import Columns, Rows, alike, columns
 from pytest_llmspeed.core.decision import WINDOW
 from pytest_llmspeed.core.metrics import TOKENS_PER_EVENT_LIMIT
 from pytest_llmspeed.core.verdicts import Verdict
@@ -28,6 +28,8 @@ LEFT_OUT = frozenset({"disturbed", "overlapped"})
 GATED = ("ttft_ms", "tpot_ms")
 """What is always compared."""
 COUNTS = ("output_tokens", "prompt_tokens")
+COUNTED_BY = ("stratum", "error", "flags", "call")
+"""What says whether a request counts, and where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,15 +149,25 @@ def _with_zone(started: str) -> str:
 
 def _series(requests: Rows | Columns) -> dict[str, Series]:
     """Stratum → series, of the requests that succeeded undisturbed."""
-    strata: dict[str, list[int]] = {}
-    names = ("stratum", "error", "flags", "call")
-    told = zip(*(column(requests, name) for name in names), strict=True)
-    for place, (stratum, error, flags, call) in enumerate(told):
-        if error is None and call != "load" and (not flags or LEFT_OUT.isdisjoint(flags)):
-            strata.setdefault(stratum, []).append(place)
-    table = {name: column(requests, name) for name in (*SERIES_METRICS, *COUNTS, "label", "call")}
+    table = columns(requests, (*SERIES_METRICS, *COUNTS, "label", "call"))
     table["itl_ms"] = _middle_gaps(requests)
-    return {stratum: _one_series(table, places) for stratum, places in strata.items()}
+    return {stratum: _one_series(table, places) for stratum, places in _places(requests).items()}
+
+
+def _places(requests: Rows | Columns) -> dict[str, list[int]]:
+    """Stratum → the places of its requests that count."""
+    told = list(zip(*columns(requests, COUNTED_BY).values(), strict=True))
+    if told and alike(requests, COUNTED_BY):
+        return {told[0][0]: list(range(len(told)))} if _counts(*told[0][1:]) else {}
+    strata: dict[str, list[int]] = {}
+    for place, (stratum, *how) in enumerate(told):
+        if _counts(*how):
+            strata.setdefault(stratum, []).append(place)
+    return strata
+
+
+def _counts(error: str | None, flags: Sequence[str] | None, call: str) -> bool:
+    return error is None and call != "load" and (not flags or LEFT_OUT.isdisjoint(flags))
 
 
 def _series_of_loads(measured: Mapping[str, Any]) -> dict[str, Series]:
@@ -175,10 +187,10 @@ def _series_of_loads(measured: Mapping[str, Any]) -> dict[str, Series]:
 
 
 def _one_series(table: Mapping[str, Sequence[Any]], places: Sequence[int]) -> Series:
-    columns = {metric: _known(table[metric], places) for metric in SERIES_METRICS}
+    known = {metric: _known(table[metric], places) for metric in SERIES_METRICS}
     return Series(
         label=table["label"][places[0]],
-        values={metric: tuple(map(float, values)) for metric, values in columns.items() if values},
+        values={metric: tuple(map(float, values)) for metric, values in known.items() if values},
         output_tokens=_median(_known(table["output_tokens"], places)),
         prompt_tokens=_median(_known(table["prompt_tokens"], places)),
         free=table["call"][places[0]] != "measure",
@@ -194,7 +206,7 @@ def _known(values: Sequence[Any], places: Sequence[int]) -> Sequence[Any]:
 def _middle_gaps(requests: Rows | Columns) -> Sequence[Any]:
     """Of each request the median gap, None where its events carry more than about one token each."""
     if isinstance(requests, Mapping):
-        return column(requests, "itl_p50_ms")
+        return columns(requests, ("itl_p50_ms",))["itl_p50_ms"]
     return [_middle_gap(request) for request in requests]
 
 

@@ -3,12 +3,12 @@
     {"count": 10, "same": {"label": null, …}, "each": {"ttft_ms": [101.2, …], …}}
 
 `same` holds what all requests have in common, `each` one list a field. Reports have rows; both
-shapes are read by `column`.
+shapes are read by `columns`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 Rows = Sequence[Mapping[str, Any]]
@@ -27,9 +27,14 @@ def to_columns(fields: Mapping[str, list[Any]], count: int) -> dict[str, Any]:
     return {"count": count, "same": same, "each": each}
 
 
-def column(requests: Rows | Columns, name: str) -> Sequence[Any]:
-    """Return a field of all requests, None where it is missing."""
+def columns(requests: Rows | Columns, names: Iterable[str]) -> dict[str, Sequence[Any]]:
+    """Return some fields of all requests by their names, None where one is missing."""
     if not isinstance(requests, Mapping):
-        return [row.get(name) for row in requests]
-    values: Sequence[Any] | None = requests["each"].get(name)
-    return [requests["same"].get(name)] * int(requests["count"]) if values is None else values
+        return {name: [row.get(name) for row in requests] for name in names}
+    same, each, count = requests["same"], requests["each"], int(requests["count"])
+    return {name: each[name] if name in each else [same.get(name)] * count for name in names}
+
+
+def alike(requests: Rows | Columns, names: Iterable[str]) -> bool:
+    """Return True if the fields are known to be the same in all requests; columns know it at once."""
+    return isinstance(requests, Mapping) and requests["each"].keys().isdisjoint(names)

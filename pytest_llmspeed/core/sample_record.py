@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from pytest_llmspeed.core.columns import to_columns
@@ -11,25 +12,20 @@ from pytest_llmspeed.core.metrics import Sample
 DIGITS = 4
 """Decimals kept of a time in ms."""
 STORED_FIELDS = tuple(name for name in Sample.__dataclass_fields__ if name not in ("text", "itl_ms", "flags"))
-ROUNDED_FIELDS = (
-    "ttft_ms",
-    "ttfo_ms",
-    "tpot_ms",
-    "e2e_ms",
-    "throughput_tps",
-    "started_ms",
-    "foreign_cpu",
-    "queue_ms",
-)
 
 
 def samples_to_stored(samples: Sequence[Sample]) -> dict[str, Any]:
     """Return samples as the store keeps them: columns, without answers, of the gaps the median."""
-    shown = {name: [getattr(sample, name) for sample in samples] for name in STORED_FIELDS}
-    shown |= {name: list(map(rounded, shown[name])) for name in ROUNDED_FIELDS}
-    shown["itl_p50_ms"] = [rounded(sample.value("itl_ms")) for sample in samples]
+    if not samples:
+        return to_columns({}, 0)
+    fields = zip(*map(attrgetter(*STORED_FIELDS), samples), strict=True)
+    shown: dict[str, list[Any]] = dict(zip(STORED_FIELDS, map(list, fields), strict=True))
+    shown["itl_p50_ms"] = [sample.value("itl_ms") for sample in samples]
     shown["flags"] = [sorted(sample.flags) for sample in samples]
-    return to_columns(shown, len(samples))
+    stored = to_columns(shown, len(samples))
+    stored["same"] = {name: rounded(value) for name, value in stored["same"].items()}
+    stored["each"] = {name: list(map(rounded, values)) for name, values in stored["each"].items()}
+    return stored
 
 
 def sample_to_builtins(sample: Sample, *, text: bool) -> dict[str, Any]:

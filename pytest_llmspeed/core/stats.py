@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -123,16 +123,16 @@ def autocorrelation_products(values: Sequence[float]) -> tuple[float, float]:
     a single hiccup does not hide the correlation. The ratio of the two sums, pooled over series,
     is the lag-1 autocorrelation.
     """
-    middle = _median(values)
+    middle = _median(sorted(values))
     deviations = [value - middle for value in values]
-    bound = 3 * 1.4826 * _median(map(abs, deviations))
-    if max(deviations) > bound or min(deviations) < -bound:
+    sizes = sorted(map(abs, deviations))
+    bound = 3 * 1.4826 * _median(sizes)
+    if sizes[-1] > bound:
         deviations = [bound if d > bound else -bound if d < -bound else d for d in deviations]
     return sum(map(mul, deviations[1:], deviations)), sum(map(mul, deviations, deviations))
 
 
-def _median(values: Iterable[float]) -> float:
-    ordered = sorted(values)
+def _median(ordered: Sequence[float]) -> float:
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 

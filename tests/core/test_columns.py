@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_llmspeed.core.columns import column, to_columns
+from pytest_llmspeed.core.columns import alike, columns, to_columns
 
 ROWS = [
     {"label": None, "call": "measure", "ttft_ms": 1.5, "flags": []},
@@ -24,11 +24,18 @@ def test_what_all_requests_share_is_kept_once() -> None:
 
 def test_a_field_reads_the_same_from_rows_and_columns() -> None:
     """Whatever the shape, a field is a list with one value a request, None where it is missing."""
-    for name in ("label", "call", "ttft_ms", "flags", "absent"):
-        assert column(COLUMNS, name) == column(ROWS, name)
-        assert len(column(ROWS, name)) == 2
+    names = ("label", "call", "ttft_ms", "flags", "absent")
+    assert columns(COLUMNS, names) == columns(ROWS, names)
+    assert list(map(len, columns(ROWS, names).values())) == [2] * 5
+
+
+def test_columns_know_what_is_alike() -> None:
+    """Only what stands once; rows don't know."""
+    assert alike(COLUMNS, ("label", "call"))
+    assert not alike(COLUMNS, ("call", "flags"))
+    assert not alike(ROWS, ("call",))
 
 
 def test_no_requests_are_no_columns() -> None:
     """An empty measurement has empty fields."""
-    assert column(to_columns({"ttft_ms": []}, 0), "ttft_ms") == []
+    assert columns(to_columns({"ttft_ms": []}, 0), ("ttft_ms",)) == {"ttft_ms": []}

@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_llmspeed.core.baselines import Session
 from pytest_llmspeed.core.budgets import Budget, parse_budgets
-from pytest_llmspeed.core.columns import column
+from pytest_llmspeed.core.columns import columns
 from pytest_llmspeed.core.errors import SettingsError, StoreError
 from pytest_llmspeed.core.metrics import Sample
 from pytest_llmspeed.core.record import TestRecord, test_from_builtins
@@ -27,7 +27,8 @@ class Measured:
     @property
     def ran(self) -> bool:
         """True if requests were measured, and the test was not interrupted."""
-        return bool(column(self.test["measurement"]["requests"], "stratum")) and not self.test.get("partial")
+        strata = columns(self.test["measurement"]["requests"], ["stratum"])["stratum"]
+        return bool(strata) and not self.test.get("partial")
 
     @property
     def record(self) -> TestRecord:
@@ -44,8 +45,8 @@ def _as_reported(test: Mapping[str, Any]) -> Mapping[str, Any]:
     requests = test["measurement"]["requests"]
     if not isinstance(requests, Mapping):
         return test
-    columns = {name: column(requests, name) for name in Sample.__dataclass_fields__}
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    fields = columns(requests, Sample.__dataclass_fields__)
+    rows = [dict(zip(fields, row, strict=True)) for row in zip(*fields.values(), strict=True)]
     filled = [{**row, "itl_ms": [], "text": "", "flags": row["flags"] or []} for row in rows]
     left_out = {
         "partial": False,
