@@ -37,7 +37,7 @@ def scored(engine: TransformersEngine, tokens: tuple[int, ...], top: int = 20) -
 
 
 def logprobs_by_hand(model: Path, dtype: torch.dtype, tokens: tuple[int, ...]) -> Any:
-    """The log-probabilities of all tokens at each position of an answer, by transformers alone."""
+    """The log-probabilities of all tokens at each position of an answer, by transformers, in one pass."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(model)
     loaded = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=dtype).eval()
     text = tokenizer.apply_chat_template(
@@ -64,16 +64,44 @@ def test_the_tokens_of_an_answer_are_its_text(tiny_model: Path) -> None:
     assert tokenizer.decode(exchange.token_ids) == exchange.joined("text")
 
 
-@pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
-def test_scores_are_those_of_the_model(tiny_model: Path, precision: str, dtype: torch.dtype) -> None:
-    """To a thousandth of a nat, for the tokens themselves and the likeliest ones."""
+@pytest.mark.parametrize(
+    ("precision", "dtype", "rounding"), [("fp32", torch.float32, 1e-3), ("bf16", torch.bfloat16, 0.05)]
+)
+def test_scores_are_those_of_the_model(
+    tiny_model: Path, precision: str, dtype: torch.dtype, rounding: float
+) -> None:
+    """To a thousandth of a nat, for the tokens themselves and the likeliest ones; in bf16 to its rounding."""
     engine = started(tiny_model, precision)
     tokens = answered(engine)
     found, expected = scored(engine, tokens), logprobs_by_hand(tiny_model, dtype, tokens)
     for place, token in enumerate(tokens):
-        assert found.logprobs[place] == pytest.approx(float(expected[place, token]), abs=1e-3)
+        assert found.logprobs[place] == pytest.approx(float(expected[place, token]), abs=rounding)
         best = expected[place].topk(20)
-        assert [logprob for _, logprob in found.top[place]] == pytest.approx(best.values.tolist(), abs=1e-3)
+        assert [logprob for _, logprob in found.top[place]] == pytest.approx(
+            best.values.tolist(), abs=rounding
+        )
+
+
+def test_what_is_wrong_in_the_cache_shows(tiny_model: Path) -> None:
+    """A position that is one too high while decoding leaves the first token as it was, and no other."""
+    engine = started(tiny_model, "fp32")
+    tokens = answered(engine)
+    before = scored(engine, tokens)
+
+    def one_too_high(_: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        if options["input_ids"].shape[1] == 1:
+            options["position_ids"] = options["position_ids"] + 1
+        return arguments, options
+
+    engine._model.register_forward_pre_hook(one_too_high, with_kwargs=True)
+    first, *others = token_changes(before, scored(engine, tokens))
+    assert first.kl == 0
+    assert all(change.kl > 0 for change in others)
+
+
+def test_no_tokens_have_no_scores(tiny_model: Path) -> None:
+    """An empty answer is none to ask about."""
+    assert scored(started(tiny_model, "fp32"), ()) == TokenScores((), (), ())
 
 
 def test_the_divergence_is_that_of_the_whole_distributions(tiny_model: Path) -> None:
@@ -86,15 +114,15 @@ def test_the_divergence_is_that_of_the_whole_distributions(tiny_model: Path) -> 
     q = logprobs_by_hand(tiny_model, torch.bfloat16, tokens)
     by_hand = (p.exp() * (p - q)).sum(dim=-1)
     for place, expected in enumerate(by_hand.tolist()):
-        assert truncated_kl(before.top[place], now.top[place]) == pytest.approx(expected, abs=1e-5)
+        assert truncated_kl(before.top[place], now.top[place]) == pytest.approx(expected, abs=1e-4, rel=0.2)
         assert truncated_kl(before.cut(20).top[place], now.cut(20).top[place]) <= expected + 1e-5
-    assert ScoreChange.of(token_changes(before, now)).kl == pytest.approx(float(by_hand.mean()), abs=1e-5)
+    assert ScoreChange.of(token_changes(before, now)).kl == pytest.approx(float(by_hand.mean()), rel=0.2)
 
 
 def test_greedy_tokens_are_the_likeliest_by_their_own_scores(tiny_model: Path) -> None:
-    """Decoding with a cache and scoring in one pass agree, in fp32, to the rounding of sums."""
-    engine = started(tiny_model, "fp32")
-    assert max(scored(engine, answered(engine)).shortfalls) < 1e-4
+    """Scoring goes the way of decoding: not even rounding lies between them."""
+    engine = started(tiny_model, "bf16")
+    assert max(scored(engine, answered(engine)).shortfalls) == 0
 
 
 def test_scoring_the_same_tokens_again_gives_the_same(tiny_model: Path) -> None:

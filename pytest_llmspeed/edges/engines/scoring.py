@@ -1,4 +1,4 @@
-"""Given tokens under a transformers model, in one pass: how likely is each after those before it."""
+"""Given tokens under a transformers model: how likely is each after those before it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,44 @@ from pytest_llmspeed.core.quality.scores import TokenScores
 def score(model: Any, prompt: Any, token_ids: Sequence[int], top: int) -> TokenScores:
     """Return the scores of `token_ids` as the continuation of an encoded prompt.
 
-    `prompt` is what a tokenizer returns, of one text. Log-probabilities are made in float32.
+    `prompt` is what a tokenizer returns, of one text. The tokens go the way that they were generated,
+    one at a time through the cache, whose kernels are others than those of a prompt: what is wrong
+    there shows. Log-probabilities are made in float32.
     """
     import torch
+    from transformers import GenerationConfig
 
-    count = len(token_ids)
-    answer = torch.tensor([list(token_ids)], dtype=torch.long, device=model.device)
-    with torch.inference_mode():
-        ids = torch.cat([prompt["input_ids"], answer], dim=1)
-        logits = model(input_ids=ids, logits_to_keep=count + 1, use_cache=False).logits[0]
-        logprobs = torch.log_softmax(logits[-count - 1 : -1].float(), dim=-1)
-        chosen = logprobs.gather(1, answer[0].unsqueeze(1)).squeeze(1)
-        best = logprobs.topk(min(top, logprobs.shape[-1]))
-    return TokenScores(
-        token_ids=tuple(token_ids),
-        logprobs=tuple(chosen.tolist()),
-        top=tuple(
-            tuple(zip(ids, values, strict=True))
-            for ids, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        ),
+    if not token_ids:
+        return TokenScores((), (), ())
+    forced = _Forced(token_ids, top)
+    config = GenerationConfig(
+        max_new_tokens=len(token_ids),
+        do_sample=False,
+        num_beams=1,
+        repetition_penalty=1.0,
+        no_repeat_ngram_size=0,
+        eos_token_id=None,
+        pad_token_id=0,
     )
+    with torch.inference_mode():
+        model.generate(**prompt, generation_config=config, logits_processor=[forced])
+    return TokenScores(tuple(token_ids), tuple(forced.logprobs), tuple(forced.listed))
+
+
+class _Forced:
+    """What `generate` gives its logits to at each step: takes note of them, and lets one token be left."""
+
+    def __init__(self, token_ids: Sequence[int], top: int) -> None:
+        self._left, self._top = iter(token_ids), top
+        self.logprobs: list[float] = []
+        self.listed: list[tuple[tuple[int, float], ...]] = []
+
+    def __call__(self, _: Any, logits: Any) -> Any:
+        token = next(self._left)
+        logprobs = logits[0].float().log_softmax(dim=-1)
+        best = logprobs.topk(min(self._top, len(logprobs)))
+        self.logprobs.append(float(logprobs[token]))
+        self.listed.append(tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True)))
+        only = logits.new_full(logits.shape, float("-inf"))
+        only[0, token] = 0.0
+        return only
