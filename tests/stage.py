@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,9 +39,10 @@ class Stage:
         return str(path)
 
     def gguf(self) -> str:
-        """A file that passes for a model where none is loaded."""
+        """A file that passes for a model where none is loaded: its head, with weights of type q8_0."""
         path = self.project.path / "m.gguf"
-        path.write_bytes(b"GGUF")
+        key = b"general.file_type"
+        path.write_bytes(b"GGUF" + struct.pack(f"<IQQQ{len(key)}sII", 3, 0, 1, len(key), key, 4, 7))
         return str(path)
 
     def write(self, backend: str, body: str, **options: Any) -> None:

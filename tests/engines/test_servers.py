@@ -45,8 +45,9 @@ def test_an_engine_s_server_is_started_measured_and_recorded(stage: Stage, backe
     assert test["backend"]["name"] == backend
     assert test["backend"]["model"] == Path(model).name if model.endswith(".gguf") else model
     assert test["backend"]["prefix_cache"] == "cold"
-    assert test["backend"]["precision"] == options.get("precision")
-    assert test["backend"]["precision_source"] == ("asked" if "precision" in options else None)
+    known = "q8_0" if backend == "llama-cpp-server" else None
+    assert test["backend"]["precision"] == (known or options["precision"])
+    assert test["backend"]["precision_source"] == (None if known else "asked")
     assert list(test["backend"]["versions"].values()) in (["9.9"], ["b9999"])
 
 
@@ -85,6 +86,24 @@ def test_llama_server_forgets_the_prompt_with_each_request(stage: Stage) -> None
     options = {"model": stage.gguf(), "executable": stage.program("llama-server")}
     stage.run("llama-cpp-server", body, **options).assert_outcomes(passed=1)
     assert [body["cache_prompt"] for body in stage.noted("body")] == [False, True]
+
+
+@pytest.mark.parametrize("asked", ["auto", "q8_0"])
+def test_the_precision_of_a_gguf_file_is_read_back(stage: Stage, asked: str) -> None:
+    """The server runs the file as it is, and its head says what that is: it is no mere request."""
+    options = {"model": stage.gguf(), "executable": stage.program("llama-server"), "precision": asked}
+    stage.run("llama-cpp-server", MEASURE, **options).assert_outcomes(passed=1)
+    backend = stage.project.test()["backend"]
+    assert (backend["precision"], backend["precision_source"]) == ("q8_0", None)
+
+
+def test_another_precision_than_that_of_the_gguf_file_is_an_error(stage: Stage) -> None:
+    """The one of llama.cpp in process; no server is started for it."""
+    options = {"model": stage.gguf(), "executable": stage.program("llama-server"), "precision": "fp16"}
+    result = stage.run("llama-cpp-server", MEASURE, **options)
+    result.assert_outcomes(errors=1)
+    shows(result, "was asked for in fp16, but the file's weights are q8_0: name the file that holds them so")
+    assert stage.noted("argv") == []
 
 
 def test_what_is_recorded_of_a_server_holds_no_secret(stage: Stage) -> None:

@@ -18,15 +18,13 @@ from pytest_llmspeed.core.record import Backend
 from pytest_llmspeed.edges import clock, machine
 from pytest_llmspeed.edges.engines import gguf
 from pytest_llmspeed.edges.engines.answering import Answering, OnEvent, across, in_worker
-from pytest_llmspeed.edges.engines.base import AUTO, EngineSpec
+from pytest_llmspeed.edges.engines.base import EngineSpec
 from pytest_llmspeed.edges.engines.llama_model import LlamaModel, LlamaPieces
 from pytest_llmspeed.edges.engines.model_files import ModelSource
 
 INSTALL = "pip install 'pytest-llmspeed[llama-cpp]'"
 CONTEXT = 8192
 """How many tokens of context are made room for, where the model has as many and nothing else is asked."""
-SAME = {"fp32": "f32", "fp16": "f16"}
-"""The words that other engines have for a type of GGUF."""
 ARGUMENTS = frozenset(
     {"n_ctx", "n_batch", "n_ubatch", "n_threads", "n_threads_batch", "n_gpu_layers", "main_gpu"}
     | {"split_mode", "tensor_split", "flash_attn", "offload_kqv", "op_offload", "swa_full", "type_k"}
@@ -43,7 +41,7 @@ class LlamaCppEngine:
     llama.cpp was built for one.
     """
 
-    precisions: ClassVar[tuple[str, ...]] = (*SAME, *gguf.TYPES.values())
+    precisions: ClassVar[tuple[str, ...]] = gguf.PRECISIONS
     options: ClassVar[frozenset[str]] = ARGUMENTS | {"prefix_cache"}
     prefix_caches: ClassVar[tuple[str, ...]] = ("cold", "warm")
     device: ClassVar[str | None] = "local"
@@ -64,7 +62,7 @@ class LlamaCppEngine:
         """Return the loaded model; raises `EngineError`."""
         source = _source(spec)
         path = Path(source.location, source.arguments["gguf_file"])
-        precision = _checked(spec, gguf.weights_type(path))
+        precision = gguf.checked(path, spec.precision, spec.model)
         llama_cpp = _library()
         arguments = _arguments(llama_cpp, spec, path)
         cache = spec.options.get("prefix_cache", cls.prefix_caches[0])
@@ -120,16 +118,6 @@ def _source(spec: EngineSpec) -> ModelSource:
             "--llmspeed-model or model= in the llm_backend mark to one"
         )
     return source
-
-
-def _checked(spec: EngineSpec, weights: str) -> str:
-    """The type of the file's weights; raises `EngineError` if it is not the one asked for."""
-    if spec.precision != AUTO and SAME.get(spec.precision, spec.precision) != weights:
-        raise EngineError(
-            f"model {spec.model!r} was asked for in {spec.precision}, but the file's weights are {weights}: "
-            "name the file that holds them so, or convert it with llama-quantize"
-        )
-    return weights
 
 
 def _library() -> Any:

@@ -16,7 +16,7 @@ from pytest_llmspeed.core.errors import EngineError
 from pytest_llmspeed.core.exchange import Event, Exchange, Request
 from pytest_llmspeed.core.record import Backend
 from pytest_llmspeed.edges import machine
-from pytest_llmspeed.edges.engines import own_server, recipes
+from pytest_llmspeed.edges.engines import gguf, own_server, recipes
 from pytest_llmspeed.edges.engines._openai import DECLARABLE, OpenAIEngine, headers_for
 from pytest_llmspeed.edges.engines.base import AUTO, EngineSpec
 from pytest_llmspeed.edges.engines.launch import (
@@ -59,6 +59,7 @@ class ServerEngine:
         root = BaseURL("http", HOST, launched.place.port, "")
         api, headers = replace(root, path="/v1"), headers_for(root, launched.place.key)
         facts = ServerFacts(root, headers)
+        precision, source_of_precision = _precision(order)
         served = facts.served_model(source)
         self._process, self._launched, self._recipe = process, launched, recipe
         means = Dialect(recipe.engine, forced=recipe.forced.body, plain=launched.body, seeded=False)
@@ -71,8 +72,8 @@ class ServerEngine:
             name=spec.backend,
             model=source.name if source else served,
             revision=source.fingerprint if source else None,
-            precision=None if spec.precision == AUTO else spec.precision,
-            precision_source=None if spec.precision == AUTO else "asked",
+            precision=precision,
+            precision_source=source_of_precision,
             prefix_cache=order.prefix_cache,
             options=_shown(spec),
             versions=facts.versions(recipe),
@@ -176,6 +177,13 @@ def _up(order: Order) -> tuple[ServerProcess, Launch]:
     return process, launched
 
 
+def _precision(order: Order) -> tuple[str | None, str | None]:
+    """The precision that is recorded, and "asked" where nothing but the request is known of it."""
+    if order.weights or order.spec.precision == AUTO:
+        return order.weights, None
+    return order.spec.precision, "asked"
+
+
 def _shown(spec: EngineSpec) -> dict[str, Any]:
     """The options as they are recorded: of environment variables the names, values may be secret."""
     env = spec.options.get("env")
@@ -209,6 +217,7 @@ class TensorRTLLMServer(ServerEngine):
 class LlamaCppServer(ServerEngine):
     """llama.cpp's `llama-server` where there is one, else the server of llama-cpp-python."""
 
+    precisions: ClassVar[tuple[str, ...]] = gguf.PRECISIONS
     options: ClassVar[frozenset[str]] = (
         COMMON_OPTIONS | recipes.LLAMA_SERVER.options.keys() | recipes.LLAMA_CPP_PYTHON.options.keys()
     )

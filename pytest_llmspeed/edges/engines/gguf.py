@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from pytest_llmspeed.core.errors import EngineError
+from pytest_llmspeed.edges.engines.base import AUTO
 
 MAGIC = b"GGUF"
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -21,6 +22,21 @@ NAMES = (
 )
 TYPES = {number: name for number, name in enumerate(NAMES.split()) if name != "-"}
 """`general.file_type` → the name of the type that most weights of the file have."""
+SAME = {"fp32": "f32", "fp16": "f16"}
+"""The words that other engines have for a type of GGUF."""
+PRECISIONS = (*SAME, *TYPES.values())
+"""What an engine that runs a file as it is can be asked for."""
+
+
+def checked(path: Path, asked: str, name: str | None) -> str:
+    """Return the type of a file's weights; raises `EngineError` if it is not the one asked for."""
+    weights = weights_type(path)
+    if asked != AUTO and SAME.get(asked, asked) != weights:
+        raise EngineError(
+            f"model {name!r} was asked for in {asked}, but the file's weights are {weights}: "
+            "name the file that holds them so, or convert it with llama-quantize"
+        )
+    return weights
 
 
 def weights_type(path: Path) -> str:

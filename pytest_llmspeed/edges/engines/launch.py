@@ -7,9 +7,11 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
 from pytest_llmspeed.core.errors import EngineError, did_you_mean
+from pytest_llmspeed.edges.engines import gguf
 from pytest_llmspeed.edges.engines.base import AUTO, EngineSpec
 from pytest_llmspeed.edges.engines.model_files import ModelSource
 from pytest_llmspeed.edges.engines.recipes import PYTHON, Recipe, Way, filled
@@ -90,12 +92,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What was asked for: read once, before anything is started. No `source`: the server knows its model."""
+    """What was asked for: read once, before anything is started. No `source`: the server knows its model.
+
+    `weights` is what a GGUF file holds that the engine runs as it is.
+    """
 
     spec: EngineSpec
     recipe: Recipe
     options: ServerOptions
     source: ModelSource | None
+    weights: str | None = None
 
     @classmethod
     def of(cls, spec: EngineSpec, recipe: Recipe) -> Self:
@@ -106,9 +112,8 @@ class Order:
                 "the llm_backend mark to a hub id, a folder or a .gguf file, as the engine takes it"
             )
         source = ModelSource.find(spec.model) if spec.model else None
-        if source and recipe.needs_gguf and not source.path.endswith(".gguf"):
-            raise EngineError(f"model {spec.model!r}: {recipe.engine} takes a .gguf file; download one first")
-        return cls(spec, recipe, ServerOptions.of(spec.options), source)
+        weights = _weights(spec, recipe, source) if source and recipe.needs_gguf else None
+        return cls(spec, recipe, ServerOptions.of(spec.options), source, weights)
 
     @property
     def prefix_cache(self) -> str:
@@ -124,6 +129,13 @@ class Order:
         """How many GPUs it takes, where it takes any."""
         count = self.spec.options.get("tensor_parallel")
         return count if isinstance(count, int) else 1
+
+
+def _weights(spec: EngineSpec, recipe: Recipe, source: ModelSource) -> str:
+    """The type of a GGUF file's weights; raises `EngineError` for no such file, and for another type."""
+    if not source.is_gguf:
+        raise EngineError(f"model {spec.model!r}: {recipe.engine} takes a .gguf file; download one first")
+    return gguf.checked(Path(source.path), spec.precision, spec.model)
 
 
 @dataclass(frozen=True, slots=True)

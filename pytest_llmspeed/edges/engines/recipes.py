@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pytest_llmspeed.edges.engines import gguf
 from pytest_llmspeed.edges.wire.dialects import DIALECTS, EXACT, VALUE
 
 PYTHON = "{python}"
@@ -101,6 +102,8 @@ def _flag(name: str) -> Way:
 TOKENS_OF_EVENTS = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
 """Asks for the tokens so far with each event: how many it carries is then known, not assumed."""
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+THE_FILES = dict.fromkeys(gguf.PRECISIONS, Way())
+"""Precisions that are those of the model's file: there is nothing to tell the engine."""
 
 VLLM = Recipe(
     engine="vllm",
@@ -226,6 +229,7 @@ LLAMA_SERVER = Recipe(
         "threads": _argument("--threads"),
         "gpu_layers": _argument("--n-gpu-layers"),
     },
+    precisions=THE_FILES,
     prefix_cache={"cold": Way(body=LLAMA_CPP.cold or {}), "warm": Way(body={"cache_prompt": True})},
     forced=Way(body=LLAMA_CPP.forced),
     key=Way(env={"LLAMA_API_KEY": "{key}"}),
@@ -272,6 +276,7 @@ LLAMA_CPP_PYTHON = Recipe(
         "threads": _argument("--n_threads"),
         "gpu_layers": _argument("--n_gpu_layers"),
     },
+    precisions=THE_FILES,
     prefix_cache={"cold": Way(env={COLD: "cold"}), "warm": Way(env={COLD: "warm"})},
     forced=Way(body=LLAMA_CPP_SERVER.forced),
     key=Way(env={"API_KEY": "{key}"}),
