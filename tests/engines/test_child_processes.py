@@ -33,6 +33,20 @@ print(early.pid, shell.pid, below, late.pid, flush=True)
 KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
 
 
+FORKING = """
+import os, signal, time
+from pytest_llmspeed.edges.engines.orphan_guard import OrphanGuard
+guard = OrphanGuard()
+if (below := os.fork()) == 0:
+    os.close(1)
+    time.sleep(60)
+    os._exit(0)
+guard.settled()
+print(below, flush=True)
+{ending}
+"""
+
+
 def alive(pid: int) -> bool:
     """True for a process that runs; one that has ended and that nobody has asked after does not."""
     with suppress(OSError), open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
@@ -40,16 +54,27 @@ def alive(pid: int) -> bool:
     return False
 
 
-def left_by(ending: str, *, settled: bool = True) -> list[bool]:
-    """Which of a parent's children live on: one from before, one with a child, one of afterwards."""
-    script = PARENT.format(ending=ending, settled=settled)
+def ends(pid: int) -> bool:
+    """True once a process has ended, False if it does not."""
+    deadline = time.monotonic() + 20
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not alive(pid)
+
+
+def said_by(script: str) -> list[int]:
+    """The process ids that a parent printed before it ended."""
     shown = subprocess.run(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=False, timeout=60
     )
-    early, shell, below, late = map(int, shown.stdout.split())
-    deadline = time.monotonic() + 20
-    while alive(below) and "SIGKILL" in ending and time.monotonic() < deadline:
-        time.sleep(0.05)
+    return [int(word) for word in shown.stdout.split()]
+
+
+def left_by(ending: str, *, settled: bool = True) -> list[bool]:
+    """Which of a parent's children live on: one from before, one with a child, one of afterwards."""
+    early, shell, below, late = said_by(PARENT.format(ending=ending, settled=settled))
+    if "SIGKILL" in ending:
+        ends(below)
     found = [alive(pid) for pid in (early, shell, below, late)]
     for pid in (early, shell, below, late):
         with suppress(ProcessLookupError):
@@ -71,6 +96,13 @@ def test_a_parent_killed_in_the_middle_of_a_start_leaves_none() -> None:
 def test_a_released_guard_kills_nothing() -> None:
     """It is for the library to end its processes; the guard is for when it no longer can."""
     assert left_by("guard.release()") == [True, True, True, True]
+
+
+@pytest.mark.parametrize("ending", [KILLED, "guard.kill()"])
+def test_a_lifeline_that_the_guarded_hold_open_is_cut_all_the_same(ending: str) -> None:
+    """A library that forks hands its processes a copy of the pipe: its end never comes."""
+    (below,) = said_by(FORKING.format(ending=ending))
+    assert ends(below)
 
 
 def test_an_error_of_a_child_is_told(capfd: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,9 @@ own, so that Ctrl-C in a terminal does not reach it. Its standard input is the l
 the other side closes it, and then the server's process group, its container and its files go. Its
 standard output tells "started PID", "failed REASON" or "exited CODE" (of a signal: minus its number).
 
+Processes that a library starts in ours have another guard (`orphan_guard`): this one has to be the
+parent of what it guards. Each is a script by itself, since under `-I` it can import nothing of ours.
+
 Arguments are four sections, each led by the number of its words: the folder for the log and files,
 and the seconds of grace; names and contents of files; the command that ends a container, if there
 is one; the server's command.

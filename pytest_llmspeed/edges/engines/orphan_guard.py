@@ -1,9 +1,13 @@
 """A guard over processes that a library starts in ours: it ends them should we be gone, even by SIGKILL.
 
+The guard of a server (`guard`) starts what it guards, so it is its parent, hears of its end and adopts
+what leaves it. Here the library is the parent, in our process: the guard is a sibling that can only
+look, and ends nothing that the library ends by itself.
+
 The script (run by path, with the standard library alone, in a session of its own) holds the read end
-of a pipe as its standard input. Until a line comes it takes note of what descends from its parent;
-then it sleeps. At the end of the pipe without the line "done" it kills what it noted, with all that
-descends from it. It reads /proc: elsewhere than on Linux there is no guard.
+of a pipe as its standard input. Until a word comes it takes note of what descends from its parent;
+then it rests. When its parent is gone, or asks for it, it kills what it noted, with all that descends
+from it. It reads /proc: elsewhere than on Linux there is no guard.
 """
 
 from __future__ import annotations
@@ -16,6 +20,8 @@ import sys
 from contextlib import suppress
 
 POLL_S = 0.3
+SETTLED, DONE, KILL = b"settled\n", b"done\n", b"kill\n"
+"""What the parent says: a word each, since the end of the pipe may never come (`heard`)."""
 SPARED = b"multiprocessing.resource_tracker"
 """It removes what the others leave in shared memory, and ends by itself."""
 
@@ -40,16 +46,19 @@ class OrphanGuard:
 
     def settled(self) -> None:
         """All processes have been started: the guard need not look any more."""
-        self._tell(b"settled\n")
+        self._tell(SETTLED)
         self._wait_until_it_has_looked()
 
     def release(self) -> None:
         """The processes have ended: the guard may go."""
-        self._tell(b"done\n")
-        self.kill()
+        self._end(DONE)
 
     def kill(self) -> None:
         """End the processes that are still there, and the guard."""
+        self._end(KILL)
+
+    def _end(self, word: bytes) -> None:
+        self._tell(word)
         if self._script:
             self._script.communicate()
 
@@ -69,15 +78,26 @@ def guard(parent: int) -> None:
     before = descendants(parent)
     noted: set[Process] = set()
     tell_that_it_looked()
-    while not select.select([0], [], [], POLL_S)[0]:
+    while (said := heard(parent)) is None:
         noted |= descendants(parent) - before
-    said = os.read(0, 100)
-    if said.startswith(b"settled"):
+    if said == SETTLED:
         noted |= descendants(parent) - before
         tell_that_it_looked()
-        said = os.read(0, 100)
-    if not said.endswith(b"done\n"):
+        while (said := heard(parent)) is None:
+            pass
+    if said != DONE:
         kill(noted)
+
+
+def heard(parent: int) -> bytes | None:
+    """A word of the parent, None if it said nothing for a while, an empty one when it is gone.
+
+    What was forked from it may hold its end of the pipe open: that it is gone is also seen by the
+    change of our parent.
+    """
+    if select.select([0], [], [], POLL_S)[0]:
+        return sys.stdin.buffer.readline()
+    return None if os.getppid() == parent else b""
 
 
 def tell_that_it_looked() -> None:
