@@ -207,6 +207,19 @@ def test_a_dead_engine_fails_its_request_and_says_so(pool: Pool, speculating: VL
     assert not speculating.alive
 
 
+def test_a_draft_model_that_is_the_model_itself_is_always_right(pool: Pool, spec: EngineSpec) -> None:
+    """All three tokens of each draft are taken, and each step gives one more: 48 tokens in twelve steps."""
+    drafted = {"method": "draft_model", "model": spec.model, "num_speculative_tokens": 3}
+    options = {**spec.options, "speculative_config": drafted}
+    engine = pool.lease(EngineSpec.of(spec.backend, spec.model, spec.precision, options))
+    assert isinstance(engine, VLLMEngine)
+    (sample,) = samples(pool, engine, replace(STORY, output_tokens=48))
+    assert sample.output_tokens == 48
+    assert sample.acceptance_rate == pytest.approx(1, abs=0.1)  # a near-tie may be told otherwise
+    assert sample.tokens_per_step == pytest.approx(4, abs=0.4)
+    assert not sample.flags
+
+
 @pytest.mark.parametrize("moment", ["starting", "answering"])
 def test_a_killed_pytest_leaves_no_engine(spec: EngineSpec, tmp_path: Path, moment: str) -> None:
     """Killed while the engine starts, or in the middle of an answer; its shared memory is gone too."""
