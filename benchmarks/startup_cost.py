@@ -19,14 +19,13 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
-from math import comb
 from pathlib import Path
 from statistics import median
 
+from pairs import EXIT, add_pairs, alternated, interval, verdict
+
 TARGET_MS = 15.0
 PAIRS = 15
-LEAST_PAIRS = 6
-EXIT = {"met": 0, "missed": 1, "undecided": 2}
 PLUGIN = "llmspeed"
 MODULE = "pytest_llmspeed.plugin"
 INHERITED = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD")
@@ -78,45 +77,12 @@ def collect_ms(side: Side, folder: Path) -> float:
     return (time.perf_counter() - started_s) * 1000
 
 
-def measured(without: Side, with_plugin: Side, folder: Path, pairs: int) -> list[tuple[float, float]]:
-    """Return (without, with) in ms of each pair, the order flipped from pair to pair."""
-    found = []
-    for number in range(pairs):
-        if number % 2 == 0:
-            plain_ms = collect_ms(without, folder)
-            plugin_ms = collect_ms(with_plugin, folder)
-        else:
-            plugin_ms = collect_ms(with_plugin, folder)
-            plain_ms = collect_ms(without, folder)
-        found.append((plain_ms, plugin_ms))
-    return found
-
-
-def interval(values: list[float], level: float = 0.95) -> tuple[float, float]:
-    """Return the order statistics that hold the median with at least `level`, by the sign test.
-
-    Needs `LEAST_PAIRS` values: the outermost of fewer hold it less often.
-    """
-    ordered, n = sorted(values), len(values)
-    tail, cut = 0.0, 0
-    while (tail := tail + comb(n, cut) / 2**n) <= (1 - level) / 2:
-        cut += 1
-    return ordered[cut - 1], ordered[n - cut]
-
-
-def verdict(more_ms: float, high_ms: float) -> str:
-    """Return what the figures say of the target: a word of `EXIT`."""
-    if more_ms > TARGET_MS:
-        return "missed"
-    return "met" if high_ms <= TARGET_MS else "undecided"
-
-
 def report(found: list[tuple[float, float]]) -> str:
     """Print the figures; return the verdict."""
     differences = [plugin_ms - plain_ms for plain_ms, plugin_ms in found]
     more_ms, (low, high) = median(differences), interval(differences)
     plain, ours = zip(*found, strict=True)
-    word = verdict(more_ms, high)
+    word = verdict(more_ms, high, TARGET_MS)
     print(f"  without the plugin  median {median(plain):7.1f} ms")
     print(f"  with the plugin     median {median(ours):7.1f} ms")
     print(f"  paired difference   median {more_ms:+7.1f} ms   95 % interval {low:+.1f} to {high:+.1f} ms")
@@ -127,11 +93,8 @@ def report(found: list[tuple[float, float]]) -> str:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--mode", choices=("blocked", "alone"), default="blocked", help="default: blocked")
-    parser.add_argument("--pairs", type=int, default=PAIRS, help=f"default: {PAIRS}")
-    given = parser.parse_args()
-    if given.pairs < LEAST_PAIRS:
-        parser.error(f"--pairs {given.pairs}: an interval needs at least {LEAST_PAIRS}")
-    return given
+    add_pairs(parser, PAIRS)
+    return parser.parse_args()
 
 
 def main() -> int:
@@ -142,7 +105,9 @@ def main() -> int:
         (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         (folder / "test_trivial.py").write_text("def test_trivial():\n    pass\n", encoding="utf-8")
         check(without, with_plugin, folder)
-        found = measured(without, with_plugin, folder, given.pairs)
+        found = alternated(
+            lambda: collect_ms(without, folder), lambda: collect_ms(with_plugin, folder), given.pairs
+        )
     print(f"pytest --co, mode {given.mode}, {given.pairs} alternated pairs, whole process")
     return EXIT[report(found)]
 

@@ -24,18 +24,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from instrumentation_cost import (
-    EXIT,
-    LEAST_PAIRS,
-    PAIRS,
-    TOKENS,
-    bare_call,
-    check,
-    interval,
-    measured,
-    our_call,
-    verdict,
-)
+from instrumentation_cost import PAIRS, TARGET, TOKENS, bare_call, check, our_call
+from pairs import EXIT, add_pairs, alternated, interval, seconds, verdict
 from tabulate import tabulate
 
 from pytest_llmspeed.core.errors import EngineError, GenerationError
@@ -79,7 +69,7 @@ class Found:
     @property
     def verdict(self) -> str:
         """What that says of the target."""
-        return verdict(median(self.more), interval(self.more)[1])
+        return verdict(median(self.more), interval(self.more)[1], TARGET)
 
     @property
     def row(self) -> tuple[object, ...]:
@@ -135,7 +125,8 @@ def found_in(pool: Pool, spec: EngineSpec, weights: int, given: argparse.Namespa
     ours = our_call(LLMClient(engine, pool.loop, recorder), given.tokens, prompt)
     check(bare, ours, engine._tokenizer, given.tokens)
     warmed_up = recorder.count
-    bare_s, ours_s = zip(*measured(bare, ours, given.pairs), strict=True)
+    pairs = alternated(lambda: seconds(bare), lambda: seconds(ours), given.pairs)
+    bare_s, ours_s = zip(*pairs, strict=True)
     seen, running = recorder.since(warmed_up), pool.running(engine)
     return Found(
         machine=engine.hardware.gpus or machine.machine().cpu,
@@ -182,15 +173,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS)
     parser.add_argument("--layers", type=int, default=LAYERS, help=f"default: {LAYERS}")
     parser.add_argument("--hidden", type=int, default=HIDDEN, help=f"a multiple of {HEAD}; default: {HIDDEN}")
-    parser.add_argument("--pairs", type=int, default=PAIRS, help=f"default: {PAIRS}")
+    add_pairs(parser, PAIRS)
     parser.add_argument("--tokens", type=int, default=TOKENS, help=f"default: {TOKENS}")
     parser.add_argument("--prompt-tokens", type=int, default=PROMPT_TOKENS, help=f"default: {PROMPT_TOKENS}")
     parser.add_argument("--threads", type=int, help="threads of torch (default: torch's own)")
     parser.add_argument("--out", type=Path, help="add a line of JSON for each precision to this file")
-    given = parser.parse_args()
-    if given.pairs < LEAST_PAIRS:
-        parser.error(f"--pairs {given.pairs}: an interval needs at least {LEAST_PAIRS}")
-    return given
+    return parser.parse_args()
 
 
 def main() -> int:
