@@ -11,6 +11,8 @@ import pytest
 from stage import OWN
 from support import shows
 
+from pytest_llmspeed.edges.engines.supervisor import new_place
+
 if TYPE_CHECKING:
     from stage import Stage
 
@@ -116,6 +118,11 @@ def test_what_is_recorded_of_a_server_holds_no_secret(stage: Stage) -> None:
     assert "hf_very_secret" not in written
     assert key not in written
     assert stage.project.test()["backend"]["options"]["env"] == ["HF_TOKEN"]
+
+
+def test_a_key_can_stand_on_a_command_line() -> None:
+    """It begins with no dash, whatever is drawn."""
+    assert all(new_place(None).key.isalnum() for _ in range(300))
 
 
 def test_a_server_is_measured_as_of_this_machine(stage: Stage) -> None:

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from secrets import token_urlsafe
+from secrets import token_hex
 from typing import IO
 
 from pytest_llmspeed.core.errors import EngineError
@@ -48,7 +48,8 @@ def new_place(port: int | None) -> Place:
     """
     unique = f"llmspeed-{uuid.uuid4().hex[:8]}"  # short: engines put sockets into the folder
     folder = Path(tempfile.gettempdir()) / unique
-    return Place(_free_port(port), token_urlsafe(24), str(folder), unique)
+    key = token_hex(24)  # with other characters it may begin with a dash, and pass for an option
+    return Place(_free_port(port), key, str(folder), unique)
 
 
 def _free_port(port: int | None) -> int:
