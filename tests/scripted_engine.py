@@ -119,7 +119,7 @@ class ScoringEngine(ScriptedEngine):
     """
 
     name: ClassVar[str] = "scoring"
-    max_concurrency: ClassVar[int] = 4
+    max_concurrency: ClassVar[int] = 16
     _under_way = 0
 
     async def exchange(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Exchange:

@@ -72,7 +72,7 @@ class Probe:
         baseline = self._baseline_of(plan)
         asked = [_Asked(p, self._answer(p, plan.scorer)) for p in plan.prompt_set.prompts]
         asked = [self._asked_again(each) for each in asked]
-        width = min(getattr(self._engine, "max_concurrency", None) or 1, WIDEST)
+        width = self._width(asked)
         if width > 1:
             asked = self._asked_beside(asked, width)
         floor = None
@@ -83,6 +83,11 @@ class Probe:
         found = CheckedSet(plan.prompt_set.name, answers, floor, width, self._engine.backend.precision)
         self.probed[found.name] = Probed(plan, found, baseline)
         return found
+
+    def _width(self, asked: Sequence[_Asked]) -> int:
+        """How many requests at once there can be: of a small set no more than it has to repeat."""
+        taken = getattr(self._engine, "max_concurrency", 1) or WIDEST
+        return max(1, min(taken, WIDEST, sum(each.can_repeat for each in asked)))
 
     def _answer(self, prompt: QualityPrompt, scorer: Scorer | None) -> CheckedAnswer:
         samples = [self._exchange(prompt, place) for place in range(prompt.samples)]

@@ -88,7 +88,8 @@ class NoiseFloor:
 class CheckedSet:
     """The answers to a set, in its order. `floor` is None where the engine gives no log-probabilities.
 
-    `width` is how many requests were sent at once to see what company does to an answer; 1: none were.
+    `width` is how many requests, at most, were sent at once to see what company does to an answer; 1:
+    each went alone.
     """
 
     name: str

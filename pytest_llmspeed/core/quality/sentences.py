@@ -71,7 +71,7 @@ def consistent(alone: tuple[int, int], beside: tuple[int, int], width: int, floo
     """How the engine agrees with itself."""
     told = f"{alone[1] - alone[0]} of {counted(alone[1], 'answer')} came out the same again"
     if beside[1]:
-        told += f", {beside[1] - beside[0]} beside {width - 1} others"
+        told += f", {beside[1] - beside[0]} beside up to {counted(width - 1, 'other')}"
     return told if floor is None else f"{told}; noise of a log-probability {floor.delta:.2g} nats"
 
 
