@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import signal
 import socket
@@ -23,6 +24,9 @@ from typing import Any
 
 SOON = 5
 """The tokens of an answer whose length is not forced."""
+PROMPT = tuple(range(1, 13))
+"""The tokens of every prompt; those of an answer are 100, 101, 102, …"""
+FIRST = 100
 LOGGED = {
     "out of memory": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
     "no cache": "ValueError: No available memory for the cache blocks. "
@@ -144,14 +148,19 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         answers = {
             "/health": {},
-            "/v1/models": {"data": [{"id": self.engine.model}]},
+            "/v1/models": {"data": [{"id": self.engine.model, "owned_by": self.engine.name}]},
             "/version": {"version": "9.9"},
             "/server_info": {"version": "9.9"},
             "/props": {"build_info": "b9999"},
             "/metrics": {},
         }
         known = self.path in answers and not (self.engine.name == "plain" and self.path == "/health")
-        self._send(200 if known else 404, answers.get(self.path, {}))
+        only_posted = self.path == "/tokenize" and self._scores
+        self._send(200 if known else 405 if only_posted else 404, answers.get(self.path, {}))
+
+    @property
+    def _scores(self) -> bool:
+        return self.engine.name == "vllm" and self.engine.fault != "no tokenizer"
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -164,8 +173,20 @@ class Handler(BaseHTTPRequestHandler):
             print(LOGGED["out of memory"], flush=True)
             self._send(500, {"error": {"message": "EngineCore encountered an issue"}})
             os._exit(1)
+        elif self.path == "/tokenize":
+            self._send(200, {"tokens": PROMPT, "count": len(PROMPT)})
+        elif "prompt_logprobs" in body:
+            self._score(body)
         else:
             self._stream(body)
+
+    def _score(self, body: dict[str, Any]) -> None:
+        """A token that follows is a thousand times as likely as any other."""
+        if self.engine.fault == "few scores":
+            self._send(400, {"error": {"message": f"at most 5 prompt_logprobs, not for {self.engine.key}"}})
+            return
+        places = [None, *map(listed, range(1, len(body["prompt"])), body["prompt"][1:])]
+        self._send(200, {"choices": [{"index": 0, "text": "w", "prompt_logprobs": places}]})
 
     def _send(self, status: int, body: dict[str, Any]) -> None:
         content = json.dumps(body).encode()
@@ -191,9 +212,10 @@ class Handler(BaseHTTPRequestHandler):
             if self.engine.fault == "hang in a stream" and place == 2:
                 note({"hangs": True})
                 time.sleep(600)
-            self._chunk(
-                {"choices": [{"index": 0, "delta": {"content": f"w{place} "}, "finish_reason": None}]}
-            )
+            choice = {"index": 0, "delta": {"content": f"w{place} "}, "finish_reason": None}
+            if self.engine.name == "vllm" and body.get("return_token_ids"):
+                choice["token_ids"] = [FIRST + place]
+            self._chunk({"choices": [choice]})
         finish = "length" if count == limit else "stop"
         self._chunk({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
         self._chunk({"choices": [], "usage": self._usage(body, count)})
@@ -210,6 +232,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def _write(self, part: bytes) -> None:
         self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+
+
+def listed(place: int, token: int) -> dict[str, dict[str, Any]]:
+    """What vLLM lists at a place of a prompt: the token that stands there, and the two likeliest."""
+    expected = FIRST + place - len(PROMPT)
+    ranked = {token: 9, expected + 1: 2, expected: 1}
+    logprob = {1: math.log(0.998), 2: math.log(0.001), 9: math.log(0.0001)}
+    return {str(each): {"logprob": logprob[rank], "rank": rank} for each, rank in ranked.items()}
 
 
 def note(what: dict[str, Any]) -> None:

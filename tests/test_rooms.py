@@ -210,8 +210,17 @@ FLOORS: list[dict[str, set[str]]] = [
             "edges.engines.llama_model",
             "edges.engines.model_files",
         },
+        "edges.engines.server_scoring": {
+            "edges.engines.vllm_answer",
+            "edges.wire.framing",
+            "edges.wire.get",
+            "edges.wire.http",
+            "edges.wire.kept",
+            "edges.wire.protocol",
+        },
         "edges.engines._openai": {
             "edges.engines.base",
+            "edges.engines.server_scoring",
             "edges.engines.tokens",
             "edges.wire.dialects",
             "edges.wire.get",

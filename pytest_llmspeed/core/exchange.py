@@ -23,7 +23,9 @@ class Request:
     `prompt` is a text, or the messages of a chat in the shape of the OpenAI API. With
     `endpoint="chat"` the chat template applies (a text is one user message), with "completions"
     the text is continued as it stands; "responses" is asked by SDK clients only. `max_tokens` limits the
-    answer, `output_tokens` forces its length. `timeout_s` limits the whole request.
+    answer, `output_tokens` forces its length. `timeout_s` limits the whole request. With
+    `wants_token_ids` a server that can is asked for the ids of the output tokens, which engines in
+    process give anyway.
     """
 
     prompt: str | tuple[Mapping[str, Any], ...]
@@ -34,6 +36,7 @@ class Request:
     temperature: float = 0.0
     timeout_s: float = 120.0
     extra_body: Mapping[str, Any] = field(default_factory=dict)
+    wants_token_ids: bool = False
 
     @property
     def messages(self) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from pytest_llmspeed.core.quality.answers import (
 from pytest_llmspeed.core.quality.contracts import not_kept
 from pytest_llmspeed.core.quality.prompts import QualityPrompt
 from pytest_llmspeed.core.quality.scores import ASKED_TOP, TokenChange, TokenScores, token_changes
-from pytest_llmspeed.edges.engines.base import Engine, TokenScorer
+from pytest_llmspeed.edges.engines.base import Engine, TokenScorer, scorer_of
 from pytest_llmspeed.edges.loop import LoopThread
 
 T = TypeVar("T")
@@ -76,9 +76,9 @@ class Probe:
         if width > 1:
             asked = self._asked_beside(asked, width)
         floor = None
-        if isinstance(self._engine, TokenScorer):
-            asked = [self._scored(self._engine, each, baseline) for each in asked]
-            floor = self._floor(self._engine, asked, width)
+        if scorer := scorer_of(self._engine):
+            asked = [self._scored(scorer, each, baseline) for each in asked]
+            floor = self._floor(scorer, asked, width)
         answers = tuple(each.answer for each in asked)
         found = CheckedSet(plan.prompt_set.name, answers, floor, width, self._engine.backend.precision)
         self.probed[found.name] = Probed(plan, found, baseline)

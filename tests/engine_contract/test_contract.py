@@ -26,7 +26,7 @@ SAYS_NO_COUNTS = ("llama-cpp-server",)
 NOT_FORCED = ("openai", "llama-cpp-server")
 """Servers without a means to force a length."""
 IN_PROCESS = ("tiny", "transformers", "vllm", "llama-cpp")
-SCORES = IN_PROCESS
+SCORES = (*IN_PROCESS, "vllm-server")
 """Engines that say how likely given tokens are."""
 STORY = "Tell me a story."
 CACHED_PROMPT = "Here are the numbers, one by one: " + ", ".join(str(number) for number in range(120))
@@ -149,7 +149,7 @@ def test_a_mistake_in_a_request_fails_it_alone(answer: Answer, ask: Ask) -> None
 def test_greedy_tokens_score_as_the_likeliest(pool: Pool, engine: Engine, ask: Ask) -> None:
     """An answer as the engine gave it, scored by it: nine of ten tokens lead, the others by rounding."""
     assert isinstance(engine, TokenScorer)
-    found = ask(STORY, max_tokens=100)
+    found = ask(STORY, max_tokens=100, wants_token_ids=True)
     assert found.token_ids is not None
     scores = pool.loop.run(engine.score(Request(STORY), found.token_ids, 20))
     assert scores.token_ids == found.token_ids
@@ -187,7 +187,7 @@ def test_scoring_leaves_answers_as_they_are(pool: Pool, engine: Engine, answer: 
 def test_the_end_token_is_scored_with_its_answer(pool: Pool, engine: Engine, ask: Ask) -> None:
     """ "2 + 3 = 5" has seven tokens, and the one that ended it."""
     assert isinstance(engine, TokenScorer)
-    found = ask("What is 2+3?", max_tokens=16)
+    found = ask("What is 2+3?", max_tokens=16, wants_token_ids=True)
     assert len(found.token_ids or ()) == 8
     scores = pool.loop.run(engine.score(Request("What is 2+3?"), found.token_ids or (), 20))
     assert scores.shortfalls[-1] < 0.05

@@ -32,6 +32,14 @@ def test_a_salt_keeps_each_request_from_the_cache(owner):
     assert "cache_salt" not in dialect.fields(request)
 
 
+def test_token_ids_are_asked_for_where_they_are_wanted():
+    """Of the servers that know how."""
+    wanted = Request("x", wants_token_ids=True)
+    asked = {owner for owner in DIALECTS if "return_token_ids" in dialect_of(owner).fields(wanted)}
+    assert asked == {"vllm"}
+    assert "return_token_ids" not in dialect_of("vllm").fields(Request("x"))
+
+
 def test_llama_cpp_is_told_not_to_use_its_cache():
     """A switch of the request."""
     assert dialect_of("llamacpp").fields(Request("x"), cold=True)["cache_prompt"] is False

@@ -211,6 +211,18 @@ def test_the_token_source_is_the_usage_where_it_counts_output():
     assert read({**STOP, "usage": {"prompt_tokens": 3}}).exchange(Request("x"), 0.0).token_source is None
 
 
+def test_token_ids_of_the_first_choice_are_gathered():
+    """vLLM sends them where it is asked to, the one that ended the answer with the finish reason."""
+
+    def chunk(*tokens, index=0):
+        return {"choices": [{"index": index, "delta": {"content": "w"}, "token_ids": list(tokens)}]}
+
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "token_ids": [2]}]}
+    found = read(chunk(5, 6), chunk(9, index=1), chunk(7), end).exchange(Request("x"), 0.0)
+    assert found.token_ids == (5, 6, 7, 2)
+    assert read(delta(content="w"), STOP).exchange(Request("x"), 0.0).token_ids is None
+
+
 def test_two_choices_of_which_one_has_no_finish_reason_are_cut():
     """Every choice has to end; [DONE] does not make up for one that did not."""
     reader = read(delta(content="a"), delta(1, content="b"), delta(0, finish_reason="stop"))
@@ -303,6 +315,7 @@ def test_an_error_event_is_a_failure():
         pytest.param({"choices": [{"delta": {"function_call": "a"}}]}, id="function call is a text"),
         pytest.param({"choices": [{"index": [0], "delta": {"content": "Hi"}}]}, id="index is a list"),
         pytest.param({**STOP, "usage": {"prompt_tokens_details": [3]}}, id="details are a list"),
+        pytest.param({"choices": [{"token_ids": 7}]}, id="token ids are a number"),
         pytest.param(counted("3", delta(content="Hi")), id="count is a text"),
     ],
 )

@@ -50,6 +50,7 @@ class QualityPrompt:
             temperature=self.temperature,
             timeout_s=timeout_s,
             extra_body={} if self.is_greedy else {"seed": sample},
+            wants_token_ids=True,
         )
 
 

@@ -6,15 +6,18 @@ import http.client
 import json
 import os
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 from pytest_llmspeed.core.environment import Hardware
-from pytest_llmspeed.core.errors import EngineError
+from pytest_llmspeed.core.errors import EngineError, GenerationError
 from pytest_llmspeed.core.exchange import Event, Exchange, Request
+from pytest_llmspeed.core.quality.scores import TokenScores
 from pytest_llmspeed.core.record import Backend
 from pytest_llmspeed.edges.engines.base import AUTO, EngineSpec
+from pytest_llmspeed.edges.engines.server_scoring import ServerScorer
 from pytest_llmspeed.edges.engines.tokens import TokenCounter
 from pytest_llmspeed.edges.wire.dialects import PROTOCOL_ONLY, Dialect, dialect_of
 from pytest_llmspeed.edges.wire.get import get
@@ -56,6 +59,7 @@ class OpenAIEngine:
         self._secrets = [secret for secret in (key, base.password) if secret and len(secret) > 3]
         cold = backend.prefix_cache == "cold"
         self.target = Target(base, headers_for(base, key), backend.model, dialect, cold)
+        self._scorer = ServerScorer(self.target)
         self.backend = backend
         self.hardware = Hardware(remote=base.host)
 
@@ -92,14 +96,31 @@ class OpenAIEngine:
 
     async def completed(self, found: Exchange) -> Exchange:
         """An answer that came over the wire, its tokens counted, our secrets out of its error."""
-        for secret in self._secrets:
-            if found.error and secret in found.error:
-                found = replace(found, error=found.error.replace(secret, "***"))
+        if found.error:
+            found = replace(found, error=self._without_secrets(found.error))
         return self._counter.counted(found) if self._counter else found
+
+    @cached_property
+    def can_score(self) -> bool:
+        """True if the server gives the ids of an answer's tokens, and their log-probabilities."""
+        return bool(self.target.dialect.token_ids) and self._scorer.is_offered()
+
+    async def score(self, request: Request, token_ids: Sequence[int], top: int) -> TokenScores:
+        """Return how likely given tokens are as the answer to a request; raises `GenerationError`."""
+        try:
+            return await self._scorer.score(request, token_ids, top)
+        except GenerationError as error:
+            raise GenerationError(self._without_secrets(str(error))) from error
+
+    def _without_secrets(self, error: str) -> str:
+        for secret in self._secrets:
+            error = error.replace(secret, "***")
+        return error
 
     async def close(self) -> None:
         """Close the idle connections."""
         self._client.close()
+        self._scorer.close()
 
 
 def _api_key(variable: str) -> str | None:

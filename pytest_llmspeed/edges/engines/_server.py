@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, ClassVar, Self
@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 from pytest_llmspeed.core.environment import Hardware
 from pytest_llmspeed.core.errors import EngineError
 from pytest_llmspeed.core.exchange import Event, Exchange, Request
+from pytest_llmspeed.core.quality.scores import TokenScores
 from pytest_llmspeed.core.record import Backend
 from pytest_llmspeed.edges import machine
 from pytest_llmspeed.edges.engines import gguf, own_server, recipes
@@ -32,7 +33,7 @@ from pytest_llmspeed.edges.engines.server_tokens import ServerTokenCounter
 from pytest_llmspeed.edges.engines.supervisor import ServerProcess, StartError, new_place
 from pytest_llmspeed.edges.engines.symptoms import symptom
 from pytest_llmspeed.edges.engines.tokens import TokenCounter
-from pytest_llmspeed.edges.wire.dialects import Dialect
+from pytest_llmspeed.edges.wire.dialects import Dialect, dialect_of
 from pytest_llmspeed.edges.wire.http import BaseURL
 from pytest_llmspeed.edges.wire.kept import Target
 
@@ -62,7 +63,13 @@ class ServerEngine:
         precision, source_of_precision = _precision(order)
         served = facts.served_model(source)
         self._process, self._launched, self._recipe = process, launched, recipe
-        means = Dialect(recipe.engine, forced=recipe.forced.body, plain=launched.body, seeded=False)
+        means = Dialect(
+            recipe.engine,
+            forced=recipe.forced.body,
+            plain=launched.body,
+            token_ids=dialect_of(recipe.engine).token_ids,
+            seeded=False,
+        )
         self._client = OpenAIEngine(api, Backend("openai", served), launched.place.key, counter, means)
         self._counter = ServerTokenCounter(root, recipe.count, headers) if recipe.count else None
         self.url = str(api)
@@ -118,6 +125,15 @@ class ServerEngine:
         if found.error is None:
             return found
         return found.failed(await self._explained(found.error, written))
+
+    @property
+    def can_score(self) -> bool:
+        """True if the server gives the ids of an answer's tokens, and their log-probabilities."""
+        return self._client.can_score
+
+    async def score(self, request: Request, token_ids: Sequence[int], top: int) -> TokenScores:
+        """Return how likely given tokens are as the answer to a request; raises `GenerationError`."""
+        return await self._client.score(request, token_ids, top)
 
     @property
     def target(self) -> Target:

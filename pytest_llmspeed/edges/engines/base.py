@@ -95,7 +95,7 @@ def is_alive(engine: Engine) -> bool:
 class TokenScorer(Protocol):
     """An engine that can say how likely given tokens are: what the quality check asks, beyond answers.
 
-    Its exchanges carry `token_ids`.
+    Its exchanges carry `token_ids`. An attribute `can_score` is False where the server behind it cannot.
     """
 
     async def score(self, request: Request, token_ids: Sequence[int], top: int) -> TokenScores:
@@ -105,6 +105,11 @@ class TokenScorer(Protocol):
         Raises `GenerationError`.
         """
         ...
+
+
+def scorer_of(engine: Engine) -> TokenScorer | None:
+    """Return the engine if it can score tokens."""
+    return engine if isinstance(engine, TokenScorer) and getattr(engine, "can_score", True) else None
 
 
 @runtime_checkable

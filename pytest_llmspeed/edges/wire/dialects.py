@@ -20,13 +20,15 @@ class Dialect:
     `owned_by` is what it calls itself in its list of models. `forced` makes an answer `{value}`
     tokens long, nothing where the server has no means. `plain` turns off the penalties that it, or
     the model's own defaults, would change the argmax by. `cold` keeps a request from the prefix
-    cache, None where the server has no means; `{salt}` is another one for each request.
+    cache, None where the server has no means; `{salt}` is another one for each request. `token_ids`
+    asks for the ids of the output tokens, empty where the server has no means.
     """
 
     owned_by: str
     forced: Mapping[str, Any] = field(default_factory=dict)
     plain: Mapping[str, Any] = field(default_factory=dict)
     cold: Mapping[str, Any] | None = None
+    token_ids: Mapping[str, Any] = field(default_factory=dict)
     seeded: bool = True
 
     def fields(self, request: Request, *, cold: bool = False) -> dict[str, Any]:
@@ -36,6 +38,8 @@ class Dialect:
             wanted["seed"] = SEED
         if request.output_tokens is not None:
             wanted |= self.forced
+        if request.wants_token_ids:
+            wanted |= self.token_ids
         if cold:
             wanted |= self.cold or {}
         values = {VALUE: request.output_tokens, SALT: secrets.token_hex(8)}
@@ -49,7 +53,7 @@ EXACT = {"ignore_eos": True, "min_tokens": VALUE}
 DIALECTS = {
     dialect.owned_by: dialect
     for dialect in (
-        Dialect("vllm", EXACT, {"repetition_penalty": 1.0}, {"cache_salt": SALT}),
+        Dialect("vllm", EXACT, {"repetition_penalty": 1.0}, {"cache_salt": SALT}, {"return_token_ids": True}),
         Dialect("sglang", EXACT, {"repetition_penalty": 1.0}, {"cache_salt": SALT}),
         Dialect("tensorrt_llm", EXACT),
         Dialect("llamacpp", {"ignore_eos": True}, {"repeat_penalty": 1.0}, {"cache_prompt": False}),

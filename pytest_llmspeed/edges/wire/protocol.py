@@ -47,6 +47,7 @@ class AnswerReader:
         self.error: str | None = None
         self.done = False
         self._finish: dict[int, str | None] = {}
+        self._token_ids: list[int] = []
         self._tokens_before: int | None = 0
         self._reasoned = False
 
@@ -97,6 +98,8 @@ class AnswerReader:
         index = int(choice.get("index") or 0)
         reason = choice.get("finish_reason")
         self._finish[index] = reason or self._finish.get(index)
+        if index == 0 and (token_ids := choice.get("token_ids")):
+            self._token_ids += map(int, token_ids)
         if reason == "error":
             self.error = "the server ended the answer with the finish reason 'error'"
         return index, _output(choice, part)
@@ -123,6 +126,7 @@ class AnswerReader:
             token_source="usage" if counted else None,
             finish_reason=self.finish_reason,
             error=self.error,
+            token_ids=tuple(self._token_ids) or None,
             **facts,
         )
 

@@ -1,0 +1,96 @@
+"""Given tokens under the model of a server: how likely it says each is after those before it."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from pytest_llmspeed.core.errors import GenerationError
+from pytest_llmspeed.core.exchange import Request
+from pytest_llmspeed.core.quality.scores import TokenScores
+from pytest_llmspeed.edges.engines.vllm_answer import scores
+from pytest_llmspeed.edges.wire.framing import TransportError
+from pytest_llmspeed.edges.wire.get import get
+from pytest_llmspeed.edges.wire.http import HTTPClient
+from pytest_llmspeed.edges.wire.kept import Target
+from pytest_llmspeed.edges.wire.protocol import error_text
+
+TOKENIZE, COMPLETIONS = "/tokenize", "/v1/completions"
+OF_THE_TEMPLATE = ("tools", "chat_template", "chat_template_kwargs")
+"""Fields of a request that its prompt is made with."""
+PROBE_TIMEOUT_S = 10.0
+WRONG_METHOD = 405
+
+
+class Listed(NamedTuple):
+    """One token that a server lists at a place of a prompt."""
+
+    logprob: float
+    rank: int
+
+
+class ServerScorer:
+    """Asks a server of vLLM's kind for the tokens of a prompt, and for their log-probabilities."""
+
+    def __init__(self, target: Target) -> None:
+        root = replace(target.base, path=target.base.path.removesuffix("/v1"))
+        self._client, self._target = HTTPClient(root), target
+
+    def is_offered(self) -> bool:
+        """True if the server tells the tokens of a prompt: it knows the path, though not for a GET."""
+        try:
+            status, _ = get(self._client.base, TOKENIZE, self._target.headers, PROBE_TIMEOUT_S)
+        except (OSError, http.client.HTTPException):
+            return False
+        return status == WRONG_METHOD
+
+    async def score(self, request: Request, token_ids: Sequence[int], top: int) -> TokenScores:
+        """Return the scores of `token_ids` as the answer to a request; raises `GenerationError`."""
+        try:
+            async with asyncio.timeout(request.timeout_s):
+                return await self._scored(request, token_ids, top)
+        except TimeoutError as error:
+            raise GenerationError(f"timed out after {request.timeout_s:g} s") from error
+        except TransportError as error:
+            raise GenerationError(str(error)) from error
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise GenerationError(f"the server sent scores of an unknown shape: {error!r}") from error
+
+    async def _scored(self, request: Request, token_ids: Sequence[int], top: int) -> TokenScores:
+        prompt = await self._prompt_tokens(request)
+        asked = {"prompt": [*prompt, *token_ids], "prompt_logprobs": top, "max_tokens": 1, "temperature": 0.0}
+        answer = await self._post(COMPLETIONS, asked)
+        places = answer["choices"][0]["prompt_logprobs"][len(prompt) :]
+        return scores([_listed(place) for place in places], token_ids, top)
+
+    async def _prompt_tokens(self, request: Request) -> list[int]:
+        if request.endpoint == "chat":
+            own = {name: request.extra_body[name] for name in OF_THE_TEMPLATE if name in request.extra_body}
+            asked = {"messages": request.messages, "add_generation_prompt": True, **own}
+        else:
+            asked = {"prompt": request.prompt}
+        tokens: list[int] = (await self._post(TOKENIZE, asked))["tokens"]
+        return tokens
+
+    async def _post(self, path: str, asked: Mapping[str, Any]) -> Any:
+        body = json.dumps({"model": self._target.model, **asked}).encode()
+        response = await self._client.post(path, self._target.headers, body)
+        try:
+            content = await response.body()
+        finally:
+            response.abandon()
+        if response.status != 200:
+            raise GenerationError(f"HTTP {response.status}: {error_text(content)}")
+        return json.loads(content)
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        self._client.close()
+
+
+def _listed(place: Mapping[str, Mapping[str, Any]]) -> dict[int, Listed]:
+    return {int(token): Listed(found["logprob"], found["rank"]) for token, found in place.items()}
