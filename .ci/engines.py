@@ -51,7 +51,7 @@ def environment(name: str, recipe: Recipe) -> Path:
     with place.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another checkout may be making it
         if not (place / ".ready").exists():
-            print(f"engines: making {place}", flush=True)
+            print(f"engines: making {place}", file=sys.stderr, flush=True)
             make(place, recipe)
     return place / "bin" / "python"
 
@@ -81,14 +81,18 @@ def contract_is_kept(python: Path, backends: list[str]) -> bool:
 def main() -> None:
     """Make the environments, run the suite in each, and say which engines kept the contract."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build-only", action="store_true", help="make the environments, run nothing")
+    parser.add_argument(
+        "--build-only", action="store_true", help="make the environments, name their interpreters"
+    )
     parser.add_argument("names", nargs="*", help="environments of engines.toml (default: all)")
     asked = parser.parse_args()
     chosen = {name: recipe for name, recipe in recipes().items() if name in (asked.names or recipes())}
     kept, broken = [], []
     for name, recipe in chosen.items():
         python, backends = environment(name, recipe), recipe["backends"]
-        if not asked.build_only:
+        if asked.build_only:
+            print(python)
+        else:
             (kept if contract_is_kept(python, backends) else broken).extend(backends)
     if asked.build_only:
         return

