@@ -54,7 +54,11 @@ def tokens(count: int, first_ms: float, gap_ms: float) -> list[tuple[float, byte
 
 
 class ReplayServer:
-    """Plays to each POST what `script` makes of its JSON body; lists one model."""
+    """Plays to each POST what `script` makes of its JSON body; lists one model.
+
+    `sends` has of each piece that was sent the request's body, its time in ms, and when that was, in
+    seconds of `time.perf_counter`: a busy machine makes it later.
+    """
 
     def __init__(
         self,
@@ -65,6 +69,7 @@ class ReplayServer:
     ) -> None:
         self.script, self.models, self._tls, self.owned_by = script, models, tls, owned_by
         self.requests: list[tuple[dict[str, str], dict[str, Any]]] = []
+        self.sends: list[tuple[dict[str, Any], float, float]] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._open: list[socket.socket] = []
@@ -115,7 +120,7 @@ class ReplayServer:
             self._send_whole(connection, 200, json.dumps(listed).encode())
             return True
         self.requests.append((headers, json.loads(body)))
-        return self._play(connection, self.script(json.loads(body)))
+        return self._play(connection, self.script(json.loads(body)), json.loads(body))
 
     def _listed(self, model: str) -> dict[str, str]:
         return {"id": model, "owned_by": self.owned_by}
@@ -124,7 +129,7 @@ class ReplayServer:
         head = f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
         connection.sendall(head.encode() + body)
 
-    def _play(self, connection: socket.socket, play: Play) -> bool:
+    def _play(self, connection: socket.socket, play: Play, body: dict[str, Any]) -> bool:
         start = time.perf_counter()
         if play.status != 200:
             self._send_whole(connection, play.status, b"".join(part for _, part in play.pieces))
@@ -134,6 +139,7 @@ class ReplayServer:
         for at_ms, part in play.pieces:
             time.sleep(max(0.0, start + at_ms / 1000 - time.perf_counter()))
             connection.sendall(b"%x\r\n%s\r\n" % (len(part), part))
+            self.sends.append((body, at_ms, time.perf_counter()))
         if play.ending == "clean":
             connection.sendall(b"0\r\n\r\n")
             return True

@@ -14,18 +14,24 @@ TRACKER = "multiprocessing.resource_tracker"
 
 def children(parent: int) -> dict[int, str]:
     """The command lines of all that descends from a process and runs, Python's resource tracker left out."""
+    return {pid: command for pid, command in descendants(parent).items() if TRACKER not in command}
+
+
+def descendants(parent: int) -> dict[int, str]:
+    """The command lines of all that descends from a process and runs, the nearest first."""
     parents: dict[int, list[int]] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):
             state, ppid = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[:2]
             if state != "Z":
                 parents.setdefault(int(ppid), []).append(int(name))
-    found, waiting = {}, [parent]
+    found: dict[int, str] = {}
+    waiting = [parent]
     while waiting:
-        below = parents.get(waiting.pop(), [])
+        below = parents.get(waiting.pop(0), [])
         waiting += below
         found |= {pid: _command(pid) for pid in below}
-    return {pid: command for pid, command in found.items() if TRACKER not in command}
+    return found
 
 
 def _command(pid: int) -> str:
