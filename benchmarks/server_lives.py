@@ -213,7 +213,7 @@ def one_life(kind: Kind, vllm: VLLM, wait_s: float) -> Life:
 def unexpected(kind: Kind, stage: Stage, code: int) -> str | None:
     """How a life went otherwise than its kind says; None if it did not."""
     output = stage.output
-    told = kind.victim != "server" or "SIGKILL" in output
+    told = (kind.victim, kind.moment) != ("server", "start") or "SIGKILL" in output
     if code != kind.exit_code or stage.streams == (kind.moment == "start") or not told:
         return f"{kind.name}: pytest ended with {code}:\n{output[-2000:]}"
     return None

@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
@@ -271,6 +272,13 @@ def fail_if_told(fault: str, port: int) -> None:
         pids = [subprocess.Popen(worker, start_new_session=away).pid for away in (False, True)]
         note({"workers": pids})
     leave_files()
+    leave_shared_memory()
+
+
+def leave_shared_memory() -> None:
+    """Leave behind what engines with processes leave: a segment that only their resource tracker removes."""
+    segment = SharedMemory(create=True, size=4096)
+    note({"segment": segment.name})
 
 
 def leave_files() -> None:

@@ -1,4 +1,4 @@
-"""Whatever happens to pytest, nothing of a server is left: no process, no port, no file, no container."""
+"""Whatever happens to pytest, nothing of a server is left: no process, port, file, memory or container."""
 
 from __future__ import annotations
 
@@ -46,11 +46,12 @@ def is_free(port: int) -> bool:
 
 
 def nothing_is_left(stage: Stage) -> bool:
-    """True once every process that was noted, every port, and every folder is gone."""
+    """True once every process that was noted, every port, folder and piece of shared memory is gone."""
     noted = [*stage.noted("pid"), *(pid for pids in stage.noted("workers") for pid in pids)]
     gone = not any(Path(f"/proc/{pid}").exists() for pid in noted)
     folders = list((stage.project.path / "tmp").glob("llmspeed-*"))
-    return gone and not folders and all(is_free(port) for port in stage.noted("port"))
+    segments = [name for name in stage.noted("segment") if Path("/dev/shm", name).exists()]
+    return gone and not folders and not segments and all(is_free(port) for port in stage.noted("port"))
 
 
 @contextmanager
@@ -108,6 +109,17 @@ def test_thirty_servers_in_a_row_leave_nothing(stage: Stage) -> None:
         live(stage, fault)
     assert len(stage.noted("argv")) == STARTS - 4  # four were killed before they could note it
     wait_for(lambda: nothing_is_left(stage))
+
+
+@pytest.mark.parametrize("fault", ["crash in a stream", "stubborn"])
+def test_a_server_that_ends_badly_leaves_no_shared_memory(stage: Stage, fault: str) -> None:
+    """One that dies, or has to be killed, cannot remove it; Python's resource tracker is let do it."""
+    stage.fault(fault)
+    engine = OwnServer.start(EngineSpec.of("server", "m", None, {"command": OWN}))
+    asyncio.run(engine.exchange(Request("hi", max_tokens=4)))
+    asyncio.run(engine.close())
+    assert len(stage.noted("segment")) == 1
+    assert nothing_is_left(stage)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])

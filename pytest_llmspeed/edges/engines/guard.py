@@ -19,11 +19,15 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Iterable
 
 LOG = "server.log"
 POLL_S = 0.5
 LOOK_S = 0.02
 KILL_S = 10.0
+TIDY_S = 3.0
+"""How long what tidies up after killed processes may take."""
+TRACKER = b"multiprocessing.resource_tracker"
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 RESET = (*ENDING, signal.SIGCHLD, signal.SIGPIPE)
 PR_SET_CHILD_SUBREAPER = 36
@@ -139,16 +143,40 @@ def reap(server: int | None) -> int | None:
 
 def end_group(group: int, grace_s: float) -> bool:
     """End a process group, asked first, forced after the grace; return whether it is gone."""
-    for number, patience_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, KILL_S)):
+    for end, patience_s in ((ask, grace_s), (kill_sparing, TIDY_S), (kill, KILL_S)):
+        end(group)
         deadline = time.monotonic() + patience_s
-        left = reached(group, number)
-        while left and time.monotonic() < deadline:
+        while (left := reached(group, 0)) and time.monotonic() < deadline:
             time.sleep(LOOK_S)
             reap(None)
-            left = reached(group, 0)
         if not left:
             return True
     return False
+
+
+def ask(group: int) -> None:
+    """Ask a group to end."""
+    reached(group, signal.SIGTERM)
+
+
+def kill_sparing(group: int) -> None:
+    """Kill a group but for those that tidy up after the others, and then end by themselves."""
+    members = [pid for pid, (_, own_group) in processes().items() if own_group == group]
+    if not members:
+        kill(group)
+    kill_each(pid for pid in members if not tidies_up(pid))
+
+
+def kill(group: int) -> None:
+    """Kill a group."""
+    reached(group, signal.SIGKILL)
+
+
+def kill_each(pids: Iterable[int]) -> None:
+    """Kill processes, those that are still there."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def reached(group: int, number: int) -> bool:
@@ -164,28 +192,42 @@ def reached(group: int, number: int) -> bool:
 
 def end_strays() -> bool:
     """End descendants that left the group: they have become our children; return whether they are gone."""
-    deadline = time.monotonic() + KILL_S
-    while time.monotonic() < deadline and (strays := children()):
-        for pid in strays:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+    begun = time.monotonic()
+    while time.monotonic() < begun + KILL_S and (strays := children()):
+        sparing = time.monotonic() < begun + TIDY_S
+        kill_each(pid for pid in strays if not (sparing and tidies_up(pid)))
         time.sleep(LOOK_S)
         reap(None)
     return not children()
 
 
 def children() -> list[int]:
-    """The processes whose parent this one is; none where there is no /proc."""
-    found = []
+    """The processes whose parent this one is."""
+    return [pid for pid, (parent, _) in processes().items() if parent == os.getpid()]
+
+
+def processes() -> dict[int, tuple[int, int]]:
+    """The parent and the group of each process; nothing where there is no /proc."""
+    found = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc/self") else []:
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:
-                parent = file.read().rpartition(b")")[2].split()[1]
-        except OSError:
-            continue
-        if int(parent) == os.getpid():
-            found.append(int(name))
+        with contextlib.suppress(OSError):
+            if name.isdigit():
+                stat = read(name, "stat").rpartition(b")")[2].split()
+                found[int(name)] = (int(stat[1]), int(stat[2]))
     return found
+
+
+def tidies_up(pid: int) -> bool:
+    """True for what removes the shared memory that a killed process leaves."""
+    with contextlib.suppress(OSError):
+        return TRACKER in read(str(pid), "cmdline")
+    return False
+
+
+def read(pid: str, name: str) -> bytes:
+    """A file of /proc."""
+    with open(f"/proc/{pid}/{name}", "rb") as file:
+        return file.read()
 
 
 def run_to_its_end(command: list[str]) -> None:
