@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -177,14 +178,15 @@ def until(holds: Callable[[], object], run: subprocess.Popen[bytes]) -> None:
 
 
 def kill(kind: Kind, stage: Stage, run: subprocess.Popen[bytes], wait_s: float) -> int:
-    """Kill the victim at its moment; return how many segments of shared memory there were then."""
-    until(lambda: stage.streams if kind.moment == "stream" else stage.server, run)
+    """Kill the victim, if there is one, at its moment; return how many segments were in use then."""
+    until(lambda: stage.server if kind.moment == "start" else stage.streams, run)
     if kind.moment == "start":
         time.sleep(wait_s)
     segments = len(stage.segments)
-    victim = run.pid if kind.victim == "pytest" else stage.server
+    victim = {"pytest": run.pid, "server": stage.server}.get(kind.victim or "")
     if victim is not None:
-        os.kill(victim, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has ended by itself, and its kind will miss it
+            os.kill(victim, signal.SIGKILL)
     return segments
 
 
@@ -192,13 +194,9 @@ def one_life(kind: Kind, vllm: VLLM, wait_s: float) -> Life:
     with tempfile.TemporaryDirectory(prefix="life-") as name:
         tokens = ENDLESS_TOKENS if kind.victim else ENOUGH_TOKENS
         stage, begun_s = Stage(Path(name), vllm, tokens), time.monotonic()
-        run, segments = stage.pytest(), 0
-        if kind.victim:
-            segments = kill(kind, stage, run, wait_s)
-            since_s = time.monotonic()
-        else:
-            until(lambda: stage.streams, run)
-            segments = len(stage.segments)
+        run = stage.pytest()
+        segments = kill(kind, stage, run, wait_s)
+        since_s = time.monotonic()
         code = run.wait(PATIENCE_S)
         if not kind.victim:
             since_s = time.monotonic()
