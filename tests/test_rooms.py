@@ -253,6 +253,7 @@ FLOORS: list[dict[str, set[str]]] = [
         },
         "edges.engines.server_tokens": {"edges.engines.tokens", "edges.wire.framing", "edges.wire.http"},
         "edges.engines._server": {
+            "edges.clock",
             "edges.machine",
             "edges.engines._openai",
             "edges.engines.base",

@@ -142,6 +142,16 @@ def test_a_server_that_crashes_in_a_stream_is_started_anew_for_the_next_test(sta
     assert len(stage.noted("argv")) == 2
 
 
+def test_a_call_of_the_sdk_says_it_too(stage: Stage) -> None:
+    """The SDK raises its own error; what fails the test names the server's end."""
+    stage.fault("crash in a stream")
+    asked = "model='m', messages=[{'role': 'user', 'content': 'hi'}], max_tokens=8, stream=True"
+    body = f"def test_it(self, llm_client): list(llm_client.openai.chat.completions.create({asked}))"
+    result = stage.run("server", body, command=OWN, model="m")
+    result.assert_outcomes(failed=1)
+    shows(result, "1 of 1 requests failed, the last with: the connection", "ended in the middle, by SIGSEGV")
+
+
 def test_out_of_memory_in_a_request(stage: Stage) -> None:
     """What the server answered, and what its log shows of why it went."""
     stage.fault("out of memory in a request")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import PurePath
@@ -16,7 +15,7 @@ from pytest_llmspeed.core.errors import EngineError
 from pytest_llmspeed.core.exchange import Event, Exchange, Request
 from pytest_llmspeed.core.quality.scores import TokenScores
 from pytest_llmspeed.core.record import Backend
-from pytest_llmspeed.edges import machine
+from pytest_llmspeed.edges import clock, machine
 from pytest_llmspeed.edges.engines import gguf, own_server, recipes
 from pytest_llmspeed.edges.engines._openai import DECLARABLE, OpenAIEngine, headers_for
 from pytest_llmspeed.edges.engines.base import AUTO, EngineSpec
@@ -72,6 +71,7 @@ class ServerEngine:
         )
         self._client = OpenAIEngine(api, Backend("openai", served), launched.place.key, counter, means)
         self._counter = ServerTokenCounter(root, recipe.count, headers) if recipe.count else None
+        self._outlived_s = float("-inf")
         self.url = str(api)
         self.metrics_url = f"{root}{recipe.metrics}" if recipe.metrics else None
         self.hardware = Hardware(gpus=machine.gpus(order.gpus))
@@ -122,9 +122,11 @@ class ServerEngine:
         found = await self._client.exchange(request, on_event)
         if self._counter:
             found = await self._counter.counted(found)
-        if found.error is None:
+        found = await self._with_its_death(found)
+        if found.error is None or not self.alive:
             return found
-        return found.failed(await self._explained(found.error, written))
+        shown = symptom(self._process.log(written), None)
+        return found.failed(f"{found.error}; its log shows: {shown.sentence}") if shown else found
 
     @property
     def can_score(self) -> bool:
@@ -141,26 +143,28 @@ class ServerEngine:
         return self._client.target
 
     async def completed(self, found: Exchange) -> Exchange:
-        """An answer to a request of a load, its tokens counted; how the server died, if it did."""
+        """An answer that came over the wire, its tokens counted; how the server died, if it did."""
         found = await self._client.completed(found)
         if self._counter:
             found = await self._counter.counted(found)
-        if found.error is None or self.alive:
+        return await self._with_its_death(found)
+
+    async def _with_its_death(self, found: Exchange) -> Exchange:
+        """What failed with how the server ended, if it did: of a connection that broke that is waited for.
+
+        Not for what began before the server was last seen to have outlived such a failure: a load has many.
+        """
+        if found.error is None:
+            return found
+        if not found.error.startswith("HTTP ") and found.started_s > self._outlived_s:
+            deadline_s = clock.now_s() + LAST_WORDS_S
+            while self.alive and clock.now_s() < deadline_s:
+                await asyncio.sleep(0.02)
+            self._outlived_s = clock.now_s()
+        if self.alive:
             return found
         death, _ = self._process.explained(f"ended in the middle, {self._process.ending}")
         return found.failed(f"{found.error}; {death}")
-
-    async def _explained(self, error: str, written: int) -> str:
-        """What failed a request, with how the server ended if it did, or what its log shows since."""
-        answered = error.startswith("HTTP ")  # refusals of a busy server shall not hold up a load
-        deadline = time.monotonic() + (0 if answered else LAST_WORDS_S)
-        while self.alive and time.monotonic() < deadline:
-            await asyncio.sleep(0.02)
-        if not self.alive:
-            death, _ = self._process.explained(f"ended in the middle, {self._process.ending}")
-            return f"{error}; {death}"
-        shown = symptom(self._process.log(written), None)
-        return f"{error}; its log shows: {shown.sentence}" if shown else error
 
     async def close(self) -> None:
         """End the server with all its processes; raises `EngineError` if something is left of it."""

@@ -121,8 +121,8 @@ def watch(server: int | None, parent: int, signals: int) -> int | None:
             break
         status = reap(server)
         if server is not None and status is not None:
-            end_group(server, grace_s=0)
             say(f"exited {os.waitstatus_to_exitcode(status)}")
+            end_group(server, grace_s=0)
             server = None  # its number may go to another process
     return server
 
