@@ -192,14 +192,15 @@ def test_stopping_is_idempotent_and_ends_stubborn_servers_with_their_workers(sta
 
 
 def test_a_server_whose_guard_was_killed_is_ended_all_the_same(stage: Stage) -> None:
-    """Its group and its files are known to the test run as well."""
+    """Its group and its files are known to the test run as well; its shared memory goes, too."""
     engine = OwnServer.start(own())
-    (pid,) = stage.noted("pid")
+    (pid,), (segment,) = stage.noted("pid"), stage.noted("segment")
     engine._process._guard.kill()
     engine._process._guard.wait()
     assert not engine.alive
     engine._process.stop()
     assert not Path(f"/proc/{pid}").exists()
+    assert not Path("/dev/shm", segment).exists()
     assert list((stage.project.path / "tmp").glob("llmspeed-*")) == []
 
 

@@ -200,13 +200,18 @@ class ServerProcess:
         if self._launch.end:
             subprocess.run(self._launch.end, check=False, capture_output=True, timeout=GUARD_S)
         shutil.rmtree(self._launch.place.folder, ignore_errors=True)
+        if self._pid is None or self._is_gone_after(guard.kill_sparing) or self._is_gone_after(guard.kill):
+            return
+        raise EngineError(f"{self._launch.name}: the processes of group {self._pid} could not be ended")
+
+    def _is_gone_after(self, end: Callable[[int], None]) -> bool:
+        """End the server's group in this way; return whether nothing of it is left after a while."""
+        assert self._pid is not None
+        end(self._pid)
         deadline = time.monotonic() + GRACE_S
-        while self._pid is not None and guard.reached(self._pid, signal.SIGKILL):
-            if time.monotonic() > deadline:
-                raise EngineError(
-                    f"{self._launch.name}: the processes of group {self._pid} could not be ended"
-                )
+        while (left := guard.reached(self._pid, 0)) and time.monotonic() < deadline:
             time.sleep(LOOK_S)
+        return not left
 
 
 def _readable(pipe: IO[bytes], wait_s: float) -> bool:
