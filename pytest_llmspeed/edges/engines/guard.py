@@ -19,7 +19,6 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterable
 
 LOG = "server.log"
 POLL_S = 0.5
@@ -164,7 +163,7 @@ def kill_sparing(group: int) -> None:
     members = [pid for pid, (_, own_group) in processes().items() if own_group == group]
     if not members:
         kill(group)
-    kill_each(pid for pid in members if not tidies_up(pid))
+    kill_each([pid for pid in members if not tidies_up(pid)])
 
 
 def kill(group: int) -> None:
@@ -172,7 +171,7 @@ def kill(group: int) -> None:
     reached(group, signal.SIGKILL)
 
 
-def kill_each(pids: Iterable[int]) -> None:
+def kill_each(pids: list[int]) -> None:
     """Kill processes, those that are still there."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
@@ -195,7 +194,7 @@ def end_strays() -> bool:
     begun = time.monotonic()
     while time.monotonic() < begun + KILL_S and (strays := children()):
         sparing = time.monotonic() < begun + TIDY_S
-        kill_each(pid for pid in strays if not (sparing and tidies_up(pid)))
+        kill_each([pid for pid in strays if not (sparing and tidies_up(pid))])
         time.sleep(LOOK_S)
         reap(None)
     return not children()
