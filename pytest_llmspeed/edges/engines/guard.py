@@ -19,6 +19,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 LOG = "server.log"
 POLL_S = 0.5
@@ -142,20 +143,19 @@ def reap(server: int | None) -> int | None:
 
 def end_group(group: int, grace_s: float) -> bool:
     """End a process group, asked first, forced after the grace; return whether it is gone."""
-    for end, patience_s in ((ask, grace_s), (kill_sparing, TIDY_S), (kill, KILL_S)):
-        end(group)
-        deadline = time.monotonic() + patience_s
-        while (left := reached(group, 0)) and time.monotonic() < deadline:
-            time.sleep(LOOK_S)
-            reap(None)
-        if not left:
-            return True
-    return False
-
-
-def ask(group: int) -> None:
-    """Ask a group to end."""
     reached(group, signal.SIGTERM)
+    return is_gone(group, grace_s) or is_gone(group, TIDY_S, kill_sparing) or is_gone(group, KILL_S, kill)
+
+
+def is_gone(group: int, patience_s: float, end: Callable[[int], None] | None = None) -> bool:
+    """Return whether a group ends in time, by `end` again and again: it may start processes meanwhile."""
+    deadline = time.monotonic() + patience_s
+    while (left := reached(group, 0)) and time.monotonic() < deadline:
+        if end:
+            end(group)
+        time.sleep(LOOK_S)
+        reap(None)
+    return not left
 
 
 def kill_sparing(group: int) -> None:
