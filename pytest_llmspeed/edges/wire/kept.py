@@ -7,6 +7,7 @@ answer ends. JSON, events and tokens are left to `KeptAnswer.exchange`.
 from __future__ import annotations
 
 import asyncio
+import os
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,8 @@ from pytest_llmspeed.edges.wire.protocol import PATHS, body_of
 from pytest_llmspeed.edges.wire.stamps import StampedSocket, WallOffset, connect
 from pytest_llmspeed.edges.wire.stream import DRAIN_S
 
+let_others_run = getattr(os, "sched_yield", lambda: None)
+"""A server on this machine is often woken on our core, and would wait there until a burst of ours ends."""
 DONE = b"[DONE]"
 LAST_CHUNK = b"0\r\n\r\n"
 WHOLE_END = b"data: [DONE]\n\n\r\n" + LAST_CHUNK
@@ -193,6 +196,7 @@ class _Connection:
             if not answer.is_new:
                 answer.started_s = clock.now_s()
             await self._stamped.send(message)
+            let_others_run()
             await self._over
         finally:
             self._answer = None
