@@ -27,6 +27,7 @@ from pytest_llmspeed.core.load_plan import LoadPlan
 from pytest_llmspeed.core.metrics import Sample, sample_of
 from pytest_llmspeed.edges.engines._openai import OpenAIEngine
 from pytest_llmspeed.edges.loop import LoopThread
+from pytest_llmspeed.edges.wire import kept
 from pytest_llmspeed.edges.wire.dialects import DIALECTS
 from pytest_llmspeed.edges.wire.http import BaseURL
 from pytest_llmspeed.edges.wire.kept import KeepingClient, KeptAnswer, Target
@@ -308,8 +309,8 @@ def test_a_client_that_lags_raises_the_alarm(monkeypatch: pytest.MonkeyPatch) ->
         engine = engine_of(server)
         outcome = Outcome(
             sent=[
-                Sent(place, 0, Request(""), None, kept)
-                for place, kept in enumerate(asyncio.run(lagging(engine)))
+                Sent(place, 0, Request(""), None, answer)
+                for place, answer in enumerate(asyncio.run(lagging(engine)))
             ]
         )
     asked = ask_load(
@@ -328,6 +329,21 @@ def test_a_client_that_lags_raises_the_alarm(monkeypatch: pytest.MonkeyPatch) ->
     assert found.summary("tpot_ms").p50 == pytest.approx(5, rel=0.2)
     assert found.client.piled_up > 0.3
     assert any("before the client had read those before them" in reason for reason in found.invalid)
+
+
+def test_each_request_lets_a_server_on_this_machine_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Woken on our core it would wait for the rest of a burst, and that wait would be in its TTFT."""
+    yields: list[None] = []
+    monkeypatch.setattr(kept, "let_others_run", lambda: yields.append(None))
+
+    async def burst(engine: OpenAIEngine) -> None:
+        client = KeepingClient(engine.target)
+        await asyncio.gather(*(client.prepare(Request("hello", timeout_s=10)).send() for _ in range(4)))
+        client.close()
+
+    with ReplayServer(lambda _: Play(tokens(2, 1, 1))) as server:
+        asyncio.run(burst(engine_of(server)))
+    assert len(yields) == 4
 
 
 def test_a_server_is_asked_in_its_own_dialect() -> None:
