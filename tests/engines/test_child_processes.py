@@ -41,7 +41,7 @@ if (below := os.fork()) == 0:
     os.close(1)
     time.sleep(60)
     os._exit(0)
-guard.settled()
+{settled}
 print(below, flush=True)
 {ending}
 """
@@ -101,7 +101,14 @@ def test_a_released_guard_kills_nothing() -> None:
 @pytest.mark.parametrize("ending", [KILLED, "guard.kill()"])
 def test_a_lifeline_that_the_guarded_hold_open_is_cut_all_the_same(ending: str) -> None:
     """A library that forks hands its processes a copy of the pipe: its end never comes."""
-    (below,) = said_by(FORKING.format(ending=ending))
+    (below,) = said_by(FORKING.format(settled="guard.settled()", ending=ending))
+    assert ends(below)
+
+
+def test_two_words_that_come_at_once_are_both_heard() -> None:
+    """As after Ctrl-C in the middle of a start: the second shall not lie in a buffer that nobody asks."""
+    at_once = "guard._tell(b'settled\\nkill\\n'); guard._script.communicate()"
+    (below,) = said_by(FORKING.format(settled="", ending=at_once))
     assert ends(below)
 
 

@@ -93,10 +93,11 @@ def heard(parent: int) -> bytes | None:
     """A word of the parent, None if it said nothing for a while, an empty one when it is gone.
 
     What was forked from it may hold its end of the pipe open: that it is gone is also seen by the
-    change of our parent.
+    change of our parent. Nothing is buffered: a second word has to be seen by `select`.
     """
     if select.select([0], [], [], POLL_S)[0]:
-        return sys.stdin.buffer.readline()
+        with open(0, "rb", buffering=0, closefd=False) as words:
+            return words.readline()
     return None if os.getppid() == parent else b""
 
 
