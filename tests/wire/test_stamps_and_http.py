@@ -265,6 +265,25 @@ def test_a_connection_that_was_closed_while_idle_is_replaced(server, stamping):
     assert started.opened == 2
 
 
+def test_a_body_that_is_given_up_closes_its_connection(server):
+    """Nobody is to read what is left of it, and no other request is to find it there."""
+    closed = []
+    cut = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{"
+    started = server([[cut, lambda connection: closed.append(connection.recv(1) == b"")]])
+
+    async def given_up():
+        client = HTTPClient(BaseURL.parse(f"http://127.0.0.1:{started.port}"))
+        response = await client.post("/count", {}, b"{}")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await response.body()
+        await asyncio.to_thread(started.ended.wait, PATIENCE_S)
+        client.close()
+
+    asyncio.run(given_up())
+    assert closed == [True]
+
+
 UNASKED = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n"
 
 

@@ -79,10 +79,7 @@ class ServerScorer:
     async def _post(self, path: str, asked: Mapping[str, Any]) -> Any:
         body = json.dumps({"model": self._target.model, **asked}).encode()
         response = await self._client.post(path, self._target.headers, body)
-        try:
-            content = await response.body()
-        finally:
-            response.abandon()
+        content = await response.body()
         if response.status != 200:
             raise GenerationError(f"HTTP {response.status}: {error_text(content)}")
         return json.loads(content)

@@ -165,11 +165,14 @@ class Response:
         self._release(reusable=self._framing.reusable)
 
     async def body(self) -> bytes:
-        """Read the whole body."""
-        return b"".join([part async for part, _ in self.chunks()])
+        """Read the whole body; the connection is closed where that fails, or is cancelled."""
+        try:
+            return b"".join([part async for part, _ in self.chunks()])
+        finally:
+            self.abandon()
 
     def abandon(self) -> None:
-        """Close the connection without reading on."""
+        """Close the connection without reading on, unless all was read."""
         self._release(reusable=False)
 
     def _release(self, *, reusable: bool) -> None:
