@@ -7,13 +7,15 @@ is the last ten sessions of the level, each of another CI job (of one job the fi
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 from statistics import median
 from typing import Any
 
-from pytest_llmspeed.core.columns import Columns, Rows, alike, columns
+from pytest_llmspeed.core.columns import Columns, Rows, columns, count_of, in_all
 from pytest_llmspeed.core.decision import WINDOW
 from pytest_llmspeed.core.metrics import TOKENS_PER_EVENT_LIMIT
 from pytest_llmspeed.core.verdicts import Verdict
@@ -40,7 +42,7 @@ class Series:
     """
 
     label: str | None
-    values: Mapping[str, tuple[float, ...]]
+    values: Mapping[str, array[float]]
     output_tokens: float | None
     prompt_tokens: float | None
     free: bool
@@ -87,11 +89,11 @@ class Window:
         """What was recorded with the newest session."""
         return self.sessions[-1].facts if self.sessions else {}
 
-    def values(self, stratum: str, metric: str) -> list[tuple[float, ...]]:
-        """A metric's values of one stratum, one tuple a session that has any."""
+    def values(self, stratum: str, metric: str) -> list[array[float]]:
+        """A metric's values of one stratum, one array a session that has any."""
         return _values(self.sessions, stratum, metric)
 
-    def anchor_values(self, stratum: str, metric: str) -> list[tuple[float, ...]]:
+    def anchor_values(self, stratum: str, metric: str) -> list[array[float]]:
         """The same of the level's first sessions."""
         return _values(self.anchor, stratum, metric)
 
@@ -108,8 +110,8 @@ class Window:
         return median(known) if known else None
 
 
-def _values(sessions: Sequence[Session], stratum: str, metric: str) -> list[tuple[float, ...]]:
-    found = (s.series[stratum].values.get(metric, ()) for s in sessions if stratum in s.series)
+def _values(sessions: Sequence[Session], stratum: str, metric: str) -> list[array[float]]:
+    found = (s.series[stratum].values.get(metric) for s in sessions if stratum in s.series)
     return [values for values in found if values]
 
 
@@ -140,6 +142,7 @@ def session_of_test(test: Mapping[str, Any], run: Mapping[str, Any]) -> Session:
     )
 
 
+@lru_cache(maxsize=1024)  # all tests of a run began with it
 def _with_zone(started: str) -> str:
     moment = datetime.fromisoformat(started)
     if moment.tzinfo is None:
@@ -154,13 +157,13 @@ def _series(requests: Rows | Columns) -> dict[str, Series]:
     return {stratum: _one_series(table, places) for stratum, places in _places(requests).items()}
 
 
-def _places(requests: Rows | Columns) -> dict[str, list[int]]:
+def _places(requests: Rows | Columns) -> Mapping[str, Sequence[int]]:
     """Stratum → the places of its requests that count."""
-    told = list(zip(*columns(requests, COUNTED_BY).values(), strict=True))
-    if told and alike(requests, COUNTED_BY):
-        return {told[0][0]: list(range(len(told)))} if _counts(*told[0][1:]) else {}
+    if (shared := in_all(requests, COUNTED_BY)) is not None:
+        stratum, *how = shared
+        return {stratum: range(count_of(requests))} if _counts(*how) else {}
     strata: dict[str, list[int]] = {}
-    for place, (stratum, *how) in enumerate(told):
+    for place, (stratum, *how) in enumerate(zip(*columns(requests, COUNTED_BY).values(), strict=True)):
         if _counts(*how):
             strata.setdefault(stratum, []).append(place)
     return strata
@@ -175,7 +178,7 @@ def _series_of_loads(measured: Mapping[str, Any]) -> dict[str, Series]:
     return {
         load["stratum"]: Series(
             label=load["label"],
-            values={metric: tuple(values) for metric, values in load["blocks"].items()},
+            values={metric: array("d", values) for metric, values in load["blocks"].items()},
             output_tokens=load.get("output_tokens"),
             prompt_tokens=load.get("prompt_tokens"),
             free=False,
@@ -190,7 +193,7 @@ def _one_series(table: Mapping[str, Sequence[Any]], places: Sequence[int]) -> Se
     known = {metric: _known(table[metric], places) for metric in SERIES_METRICS}
     return Series(
         label=table["label"][places[0]],
-        values={metric: tuple(map(float, values)) for metric, values in known.items() if values},
+        values={metric: array("d", values) for metric, values in known.items() if values},
         output_tokens=_median(_known(table["output_tokens"], places)),
         prompt_tokens=_median(_known(table["prompt_tokens"], places)),
         free=table["call"][places[0]] != "measure",

@@ -86,7 +86,7 @@ def calibrate(
         verdicts=verdicts,
         middle=median(middles),
         low_sd=sight.low_sd,
-        mid_sd=stdev(to_logs(middles, 1.0)),
+        mid_sd=stdev(to_logs(middles, 1.0).tolist()),
         visible=sight.visible(sight.sessions),
         visible_at_most=sight.visible(WINDOW),
         sessions_to_halve=sight.sessions_to_halve(),

@@ -31,10 +31,19 @@ def columns(requests: Rows | Columns, names: Iterable[str]) -> dict[str, Sequenc
     """Return some fields of all requests by their names, None where one is missing."""
     if not isinstance(requests, Mapping):
         return {name: [row.get(name) for row in requests] for name in names}
-    same, each, count = requests["same"], requests["each"], int(requests["count"])
+    same, each, count = requests["same"], requests["each"], count_of(requests)
     return {name: each[name] if name in each else [same.get(name)] * count for name in names}
 
 
-def alike(requests: Rows | Columns, names: Iterable[str]) -> bool:
-    """Return True if the fields are known to be the same in all requests; columns know it at once."""
-    return isinstance(requests, Mapping) and requests["each"].keys().isdisjoint(names)
+def count_of(requests: Rows | Columns) -> int:
+    """Return how many requests there are."""
+    return int(requests["count"]) if isinstance(requests, Mapping) else len(requests)
+
+
+def in_all(requests: Rows | Columns, names: Sequence[str]) -> list[Any] | None:
+    """Return the values of fields that are known to be the same in all requests, None if they are not."""
+    if not isinstance(requests, Mapping) or not requests["count"]:
+        return None
+    if not requests["each"].keys().isdisjoint(names):
+        return None
+    return [requests["same"].get(name) for name in names]

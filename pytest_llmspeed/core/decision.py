@@ -20,23 +20,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from math import exp, log, sqrt
 from operator import sub
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from pytest_llmspeed.core import advice
 from pytest_llmspeed.core.stats import (
+    Samples,
     autocorrelation_products,
     binomial_tail,
     mann_whitney,
     quantile_median_unbiased,
-    quantiles,
     t_quantile,
     t_tail,
     variance,
 )
 from pytest_llmspeed.core.verdicts import Comparison, Verdict
+
+if TYPE_CHECKING:
+    from pytest_llmspeed.core.stats import Floats
 
 LEAST_REQUESTS = 5
 WINDOW = 10
@@ -136,9 +139,8 @@ def compare(
     if len(new) < LEAST_REQUESTS or not sessions:
         return _too_few(len(new), len(sessions))
     sign = 1.0 if larger_is_worse else -1.0
-    logs = [to_logs(values, sign) for values in sessions]
     case = _Case(
-        logs,
+        logs_of(sessions, sign),
         to_logs(new, sign),
         sign=sign,
         comparisons=comparisons,
@@ -153,8 +155,8 @@ class _Case:
 
     def __init__(
         self,
-        sessions: list[list[float]],
-        new: list[float],
+        sessions: Samples,
+        new: Floats,
         *,
         sign: float,
         comparisons: int,
@@ -163,20 +165,18 @@ class _Case:
     ) -> None:
         self.sessions, self.new, self.sign = sessions, new, sign
         self.comparisons = comparisons
-        self.ordered = [sorted(values) for values in sessions]
-        self.pooled = sorted(chain.from_iterable(self.ordered))
+        self.pooled = sessions.pooled()
         inflation = inflation_of(sessions)
         self.low = self._shift(low, inflation, spans_a_day)
         self.mid = self._shift(MID, inflation, spans_a_day)
         self.p_greater = mann_whitney(new, self.pooled).p
 
     def _shift(self, location: Location, inflation: float, spans_a_day: bool) -> Shift:
-        ordered_new, k = sorted(self.new), len(self.ordered)
-        places = quantiles(self.ordered, location.quantile)
-        n = fmean([len(x) for x in self.ordered])
-        v = woodruff(self.ordered, location.quantile, inflation, n)
+        k, n = self.sessions.count, self.sessions.mean_size
+        places = self.sessions.quantiles(location.quantile)
+        v = woodruff(self.sessions, location.quantile, inflation, n)
         same_size = len(self.new) == n
-        v_new = v if same_size else woodruff(self.ordered, location.quantile, inflation, len(self.new))
+        v_new = v if same_size else woodruff(self.sessions, location.quantile, inflation, len(self.new))
         sd = location.prior_sd if k > 1 else max(location.prior_sd, ALONE_SD)
         prior, weight = sd**2 + v, location.prior_weight
         spread = variance(places) if k > 1 else 0.0
@@ -184,7 +184,7 @@ class _Case:
         t2 = max((weight * prior + (k - 1) * spread) / nu, v if spans_a_day else prior)
         extra = max(0.0, v_new - v)
         base = fmean(places)
-        d = quantile_median_unbiased(ordered_new, location.quantile) - base
+        d = quantile_median_unbiased(sorted(self.new.tolist()), location.quantile) - base
         return Shift(location, base, d, sqrt(t2 * (1 + 1 / k) + extra), t2, extra, nu)
 
     def comparison(self) -> Comparison:
@@ -204,7 +204,7 @@ class _Case:
             p_session=shown.p_slower,
             visible=max(exp(t_quantile(1 - alpha, shown.nu) * shown.se), exp(LEAST_SHIFT)),
             more_sessions=tuple((slow, self._more_sessions(slow)) for slow in (1.2, 1.1)),
-            sessions=len(self.sessions),
+            sessions=self.sessions.count,
         )
 
     def _verdict(self) -> tuple[Verdict, Shift, str]:
@@ -246,11 +246,11 @@ class _Case:
     def _slow_requests(self) -> int:
         """New samples beyond 1.10 times the pooled baseline's 95 % quantile."""
         edge = quantile_median_unbiased(self.pooled, TAIL_QUANTILE) + log(TAIL_FACTOR)
-        return sum(x > edge for x in self.new)
+        return int((self.new > edge).sum())
 
     def _more_sessions(self, slowdown: float) -> int | None:
         """How many further sessions like these would show a slowdown; None if the window is too short."""
-        shift, k = self.low, len(self.sessions)
+        shift, k = self.low, self.sessions.count
         alpha = min(shift.location.alpha, FAMILY_P / (2 * self.comparisons))
         for sessions in range(k, WINDOW + 1):
             nu = shift.location.prior_weight + sessions - 1
@@ -260,24 +260,22 @@ class _Case:
         return None
 
 
-def woodruff(ordered: Sequence[Sequence[float]], q: float, inflation: float, n: float) -> float:
-    """Return the variance of the q quantile of n such values, averaged over sorted sessions (Woodruff).
+def woodruff(samples: Samples, q: float, inflation: float, n: float) -> float:
+    """Return the variance of the q quantile of n such values, averaged over sessions (Woodruff).
 
     It is the squared half-distance of two quantiles, one standard error of a share below and above q.
     """
     h = sqrt(q * (1 - q) * min(inflation / n, 1.0))
     above, below = min(q + h, 1.0), max(q - h, 0.0)
-    spacings = map(sub, quantiles(ordered, above), quantiles(ordered, below))
+    spacings = map(sub, samples.quantiles(above), samples.quantiles(below))
     return fmean([spacing * spacing for spacing in spacings]) / 4
 
 
 def spread_of_sessions(baseline: Sequence[Sequence[float]]) -> tuple[float, float]:
     """Return s2 and v at the low location: the variance between sessions, and what sampling makes of it."""
-    logs = [to_logs(values, 1.0) for values in baseline]
-    ordered = [sorted(x) for x in logs]
-    places = quantiles(ordered, LOW.quantile)
-    n = fmean([len(x) for x in ordered])
-    return variance(places), woodruff(ordered, LOW.quantile, inflation_of(logs), n)
+    logs = logs_of(baseline, 1.0)
+    v = woodruff(logs, LOW.quantile, inflation_of(logs), logs.mean_size)
+    return variance(logs.quantiles(LOW.quantile)), v
 
 
 def is_steady(values: Sequence[float]) -> bool:
@@ -285,28 +283,31 @@ def is_steady(values: Sequence[float]) -> bool:
 
     It looks at the spread only, never at a difference, so stopping by it costs no false alarms.
     """
-    logs = to_logs(values, 1.0)
-    return woodruff([sorted(logs)], LOW.quantile, inflation_of([logs]), len(logs)) <= STEADY_SD**2
+    logs = logs_of([values], 1.0)
+    return woodruff(logs, LOW.quantile, inflation_of(logs), len(values)) <= STEADY_SD**2
 
 
-def inflation_of(sessions: Sequence[Sequence[float]], prior: float = 0.3) -> float:
+def inflation_of(samples: Samples, prior: float = 0.3) -> float:
     """Return I = (1 + r)/(1 - r), r pooled over the sessions and drawn to a prior worth 20 pairs."""
-    products = [autocorrelation_products(values) for values in sessions]
+    products = [autocorrelation_products(series) for series in samples.measured]
     squares = sum(square for _, square in products)
     r = sum(product for product, _ in products) / squares if squares else 0.0
-    sizes = [len(values) for values in sessions]
-    n, pairs = fmean(sizes), sum(sizes) - len(sizes)
+    n, pairs = samples.mean_size, samples.size - samples.count
     r = (pairs * (r + (1 + 4 * r) / n) + 20 * prior) / (pairs + 20)
     r = min(max(r, 0.0), 0.8)
     return (1 + r) / (1 - r)
 
 
-def to_logs(values: Sequence[float], sign: float) -> list[float]:
+def logs_of(sessions: Sequence[Sequence[float]], sign: float) -> Samples:
+    """Return the logs of the values of some sessions, signed so that larger is worse."""
+    return Samples.of(sessions, lambda values: to_logs(values, sign))
+
+
+def to_logs(values: Sequence[float] | Floats, sign: float) -> Floats:
     """Return the logs of some values, signed so that larger is worse."""
-    if min(values, default=1.0) < VALUE_FLOOR:
-        values = [max(value, VALUE_FLOOR) for value in values]
-    logs = list(map(log, values))
-    return logs if sign > 0 else [-x for x in logs]
+    import numpy as np
+
+    return sign * np.log(np.maximum(values, VALUE_FLOOR))
 
 
 def _too_few(new: int, sessions: int) -> Comparison:

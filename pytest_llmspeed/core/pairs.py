@@ -25,7 +25,7 @@ from pytest_llmspeed.core.decision import (
     inflation_of,
     woodruff,
 )
-from pytest_llmspeed.core.stats import signed_rank, t_quantile, t_tail, variance
+from pytest_llmspeed.core.stats import Samples, signed_rank, t_quantile, t_tail, variance
 from pytest_llmspeed.core.verdicts import Comparison, Verdict
 
 ALPHA = 0.005
@@ -66,8 +66,8 @@ def _location(shifts: Sequence[Sequence[float]]) -> tuple[float, float, float]:
     """D, its standard error, and the degrees of freedom."""
     places = [median(block) for block in shifts]
     count, weight = len(places), DEFAULT_PRIOR.weight
-    n = fmean(len(block) for block in shifts)
-    v = woodruff([sorted(block) for block in shifts], 0.5, inflation_of(shifts, prior=0.0), n)
+    samples = Samples.of(shifts)
+    v = woodruff(samples, 0.5, inflation_of(samples, prior=0.0), samples.mean_size)
     nu = weight + count - 1
     t2 = max((weight * (DEFAULT_PRIOR.sd**2 + v) + (count - 1) * variance(places)) / nu, v)
     return fmean(places), sqrt(t2 / count), nu

@@ -5,15 +5,20 @@ SciPy and NumPy load inside the functions that need them.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, groupby
 from math import erfc, sqrt
-from operator import mul
 from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy import float64
+    from numpy.typing import NDArray
+
+    Floats = NDArray[float64]
+    Change = Callable[[Floats], Floats]
 
 EXACT_UP_TO = 40
 """Pooled size up to which the Mann-Whitney p value is exact; beyond it the normal limit is close."""
@@ -27,7 +32,7 @@ class RankTest:
     p: float
 
 
-def mann_whitney(first: Sequence[float], second: Sequence[float]) -> RankTest:
+def mann_whitney(first: Sequence[float] | Floats, second: Sequence[float] | Floats) -> RankTest:
     """Return the one-sided Mann-Whitney test of `first` being larger than `second`.
 
     Exact for small samples, by the permutation distribution of the midranks where there are ties;
@@ -44,15 +49,17 @@ def mann_whitney(first: Sequence[float], second: Sequence[float]) -> RankTest:
     return RankTest(float(found.statistic), float(found.pvalue))
 
 
-def _normal_limit(first: Sequence[float], second: Sequence[float]) -> RankTest:
+def _normal_limit(first: Sequence[float] | Floats, second: Sequence[float] | Floats) -> RankTest:
     """The normal limit of U, its variance less what ties take off it.
 
     As SciPy's `mannwhitneyu(method="asymptotic")`, without the cost of its general machinery.
     """
+    import numpy as np
+
     n, m = len(first), len(second)
-    ordered = sorted(second)
-    u = sum(bisect_left(ordered, x) + bisect_right(ordered, x) for x in first) / 2
-    ties = _ties(first, second)
+    ordered = np.sort(second)
+    u = float((ordered.searchsorted(first) + ordered.searchsorted(first, "right")).sum()) / 2
+    ties = _ties(np.concatenate([first, ordered]))
     spread = n * m / 12 * (n + m + 1 - ties / ((n + m) * (n + m - 1)))
     if spread <= 0:
         return RankTest(u, 1.0)
@@ -60,14 +67,18 @@ def _normal_limit(first: Sequence[float], second: Sequence[float]) -> RankTest:
     return RankTest(u, erfc(z / sqrt(2)) / 2)
 
 
-def _ties(first: Sequence[float], second: Sequence[float]) -> int:
+def _ties(values: Floats) -> int:
     """The sum of t³ - t over the values that occur t times."""
-    if len({*first, *second}) == len(first) + len(second):
+    import numpy as np
+
+    ordered = np.sort(values)
+    if not (ordered[1:] == ordered[:-1]).any():
         return 0
-    return sum(count**3 - count for count in Counter(chain(first, second)).values() if count > 1)
+    _, counts = np.unique(ordered, return_counts=True)
+    return int((counts**3 - counts).sum())
 
 
-def _exact_with_ties(first: Sequence[float], second: Sequence[float]) -> RankTest:
+def _exact_with_ties(first: Sequence[float] | Floats, second: Sequence[float] | Floats) -> RankTest:
     """The permutation test on midranks, counted by the shift algorithm (Streitberg and Röhmel).
 
     Midranks are doubled to integers; `counts[k, s]` is how many subsets of k of them have sum s.
@@ -86,15 +97,9 @@ def _exact_with_ties(first: Sequence[float], second: Sequence[float]) -> RankTes
     return RankTest(observed / 2 - n * (n + 1) / 2, float(p))
 
 
-def quantile_median_unbiased(ordered: Sequence[float], q: float) -> float:
+def quantile_median_unbiased(ordered: Sequence[float] | Floats, q: float) -> float:
     """Return the q quantile of a sorted sample, at rank q(n + 1/3) + 1/3 (Hyndman and Fan's type 8)."""
-    return value_at(ordered, quantile_rank(q, len(ordered)))
-
-
-def quantiles(ordered: Sequence[Sequence[float]], q: float) -> list[float]:
-    """Return the q quantile of each of several sorted samples."""
-    ranks = {size: quantile_rank(q, size) for size in set(map(len, ordered))}
-    return [value_at(sample, ranks[len(sample)]) for sample in ordered]
+    return float(value_at(ordered, quantile_rank(q, len(ordered))))
 
 
 def quantile_rank(q: float, n: int) -> float:
@@ -103,8 +108,8 @@ def quantile_rank(q: float, n: int) -> float:
     return 1.0 if rank < 1 else rank if rank < n else float(n)
 
 
-def value_at(ordered: Sequence[float], rank: float) -> float:
-    """Return the value at a fractional rank of a sorted sample, interpolated."""
+def value_at(ordered: Any, rank: float) -> Any:
+    """Return the value at a fractional rank of a sorted sample, or of each column of such, interpolated."""
     below = int(rank)
     low = ordered[below - 1]
     return low if below == rank else low + (rank - below) * (ordered[below] - low)
@@ -116,23 +121,63 @@ def variance(values: Sequence[float]) -> float:
     return sum([(value - centre) ** 2 for value in values]) / (len(values) - 1)
 
 
-def autocorrelation_products(values: Sequence[float]) -> tuple[float, float]:
-    """Return the lag-1 products and the squares of a series about its median, summed.
+class Samples:
+    """Several samples, each in the order measured: neighbours of one size are the columns of one matrix.
+
+    `count` is how many samples there are, `size` how many values in all.
+    """
+
+    def __init__(self, measured: Sequence[Floats]) -> None:
+        import numpy as np
+
+        self.measured = measured
+        self.ordered = [np.sort(columns, axis=0) for columns in measured]
+        self.count: int = sum(columns.shape[1] for columns in measured)
+        self.size: int = sum(columns.size for columns in measured)
+
+    @classmethod
+    def of(
+        cls, samples: Sequence[Sequence[float]], change: Callable[[Floats], Floats] | None = None
+    ) -> Samples:
+        """Return some samples, none of them empty, with a change (the logarithm) made to each value."""
+        import numpy as np
+
+        columns = [np.array([*alike], dtype=float).T for _, alike in groupby(samples, len)]
+        return cls([change(each) for each in columns] if change else columns)
+
+    @property
+    def mean_size(self) -> float:
+        """Values a sample."""
+        return self.size / self.count
+
+    def pooled(self) -> Floats:
+        """Return all values, sorted."""
+        import numpy as np
+
+        return np.sort(np.concatenate([columns.ravel(order="K") for columns in self.ordered]))
+
+    def quantiles(self, q: float) -> list[float]:
+        """Return the q quantile of each sample."""
+        ranked = ((columns, quantile_rank(q, len(columns))) for columns in self.ordered)
+        return list(chain.from_iterable(value_at(columns, rank).tolist() for columns, rank in ranked))
+
+
+def autocorrelation_products(series: Floats) -> tuple[float, float]:
+    """Return the lag-1 products and the squares about the median, summed: of a series, or of many as columns.
 
     Deviations beyond three robust standard deviations (1.4826 MAD) are pulled in to there, so that
     a single hiccup does not hide the correlation. The ratio of the two sums, pooled over series,
     is the lag-1 autocorrelation.
     """
-    middle = _median(sorted(values))
-    deviations = [value - middle for value in values]
-    sizes = sorted(map(abs, deviations))
-    bound = 3 * 1.4826 * _median(sizes)
-    if sizes[-1] > bound:
-        deviations = [bound if d > bound else -bound if d < -bound else d for d in deviations]
-    return sum(map(mul, deviations[1:], deviations)), sum(map(mul, deviations, deviations))
+    import numpy as np
+
+    deviations = series - _median(np.sort(series, axis=0))
+    bound = 3 * 1.4826 * _median(np.sort(np.abs(deviations), axis=0))
+    deviations = np.minimum(np.maximum(deviations, -bound), bound)
+    return float(np.vdot(deviations[1:], deviations[:-1])), float(np.vdot(deviations, deviations))
 
 
-def _median(ordered: Sequence[float]) -> float:
+def _median(ordered: Any) -> Any:
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 

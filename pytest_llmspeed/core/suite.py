@@ -20,10 +20,10 @@ from pytest_llmspeed.core.decision import (
     LOW,
     Prior,
     compare,
+    logs_of,
     spread_of_sessions,
-    to_logs,
 )
-from pytest_llmspeed.core.stats import quantile_rank, t_quantile, t_tail, value_at, variance
+from pytest_llmspeed.core.stats import t_quantile, t_tail, variance
 from pytest_llmspeed.core.verdicts import Comparison, Verdict
 
 LEAST_TESTS = 6
@@ -121,11 +121,15 @@ class _Shifts:
 
 
 def _shifts(comparison: SuiteTest) -> _Shifts:
-    places = {session: _place(values) for session, values in comparison.baseline.items()}
-    centre = fmean(places.values())
-    return _Shifts(
-        _place(comparison.new) - centre, {session: place - centre for session, place in places.items()}
-    )
+    new, *places = _places(comparison, LOW.quantile)
+    centre = fmean(places)
+    stored = {session: place - centre for session, place in zip(comparison.baseline, places, strict=True)}
+    return _Shifts(new - centre, stored)
+
+
+def _places(comparison: SuiteTest, quantile: float) -> list[float]:
+    """A quantile of the logs of the new values, and of each stored session."""
+    return logs_of([comparison.new, *comparison.baseline.values()], 1.0).quantiles(quantile)
 
 
 def _middle(several: Sequence[_Shifts]) -> _Shifts:
@@ -138,12 +142,6 @@ def _middle(several: Sequence[_Shifts]) -> _Shifts:
             by_session.setdefault(session, []).append(shift)
     stored = {session: median(shifts) for session, shifts in sorted(by_session.items())}
     return _Shifts(median([each.new for each in several]), stored)
-
-
-def _place(values: Sequence[float]) -> float:
-    """The low quantile of the logs; of no more of them than it lies between."""
-    rank = quantile_rank(LOW.quantile, len(values))
-    return value_at(to_logs(sorted(values)[: int(rank) + 1], 1.0), rank)
 
 
 def _judged(new: float, by_session: Mapping[str, float], tests: int, *, spans_a_day: bool) -> CommonShift:
@@ -200,7 +198,9 @@ def _beside(test: SuiteTest, shift: CommonShift) -> list[list[float]]:
 
 def _moved_beside(test: SuiteTest, shift: CommonShift) -> bool:
     """Return False if the median moved so little beside the suite that no comparison would be slower."""
-    stored = fmean(
-        [log(median(values)) - shift.by_session.get(key, 0.0) for key, values in test.baseline.items()]
-    )
-    return log(median(test.new)) - shift.new - stored >= LEAST_SHIFT / 2
+    new, *places = _places(test, 0.5)
+    stored = [
+        place - shift.by_session.get(session, 0.0)
+        for session, place in zip(test.baseline, places, strict=True)
+    ]
+    return new - shift.new - fmean(stored) >= LEAST_SHIFT / 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_llmspeed.core.columns import alike, columns, to_columns
+from pytest_llmspeed.core.columns import columns, count_of, in_all, to_columns
 
 ROWS = [
     {"label": None, "call": "measure", "ttft_ms": 1.5, "flags": []},
@@ -29,11 +29,17 @@ def test_a_field_reads_the_same_from_rows_and_columns() -> None:
     assert list(map(len, columns(ROWS, names).values())) == [2] * 5
 
 
-def test_columns_know_what_is_alike() -> None:
-    """Only what stands once; rows don't know."""
-    assert alike(COLUMNS, ("label", "call"))
-    assert not alike(COLUMNS, ("call", "flags"))
-    assert not alike(ROWS, ("call",))
+def test_columns_know_what_all_requests_share() -> None:
+    """Only what stands once, None among it; rows don't know."""
+    assert in_all(COLUMNS, ("call", "label")) == ["measure", None]
+    assert in_all(COLUMNS, ("call", "flags")) is None
+    assert in_all(ROWS, ("call",)) is None
+    assert in_all(to_columns({"call": []}, 0), ("call",)) is None
+
+
+def test_requests_are_counted_in_both_shapes() -> None:
+    """As many as there are rows."""
+    assert count_of(COLUMNS) == count_of(ROWS) == 2
 
 
 def test_no_requests_are_no_columns() -> None:

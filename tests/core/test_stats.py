@@ -10,6 +10,7 @@ from scipy import stats as reference
 
 from pytest_llmspeed.core.stats import (
     EXACT_UP_TO,
+    Samples,
     autocorrelation_products,
     binomial_tail,
     mann_whitney,
@@ -154,6 +155,30 @@ def test_one_hiccup_does_not_hide_the_autocorrelation():
 def test_a_constant_series_has_no_products():
     """No spread gives two zeros, which the caller can tell from a correlation."""
     assert autocorrelation_products(np.full(9, 3.0)) == (0.0, 0.0)
+
+
+RAGGED = [[4.0, 1.0, 3.0], [2.0, 9.0, 5.0], [7.0, 7.0], [1.0, 2.0, 8.0], [6.0]]
+
+
+def test_samples_of_several_sizes_keep_their_order():
+    """Each has its own quantile, at its own place, whatever the sizes of its neighbours."""
+    found = Samples.of(RAGGED)
+    assert (found.count, found.size, found.mean_size) == (5, 12, 2.4)
+    assert found.quantiles(0.3) == [quantile_median_unbiased(sorted(sample), 0.3) for sample in RAGGED]
+    assert found.pooled().tolist() == sorted(value for sample in RAGGED for value in sample)
+
+
+def test_a_change_is_made_to_each_value_of_samples():
+    """As the logarithm is, before quantiles are taken."""
+    halved = Samples.of(RAGGED, lambda values: values / 2)
+    assert halved.quantiles(0.5) == [place / 2 for place in Samples.of(RAGGED).quantiles(0.5)]
+
+
+def test_the_products_of_columns_are_those_of_the_series_summed():
+    """Each column is a series of its own, about its own median."""
+    several = np.random.default_rng(5).normal(size=(20, 4)) + np.arange(4)
+    apart = [autocorrelation_products(several[:, column]) for column in range(4)]
+    assert autocorrelation_products(several) == pytest.approx(tuple(map(sum, zip(*apart, strict=True))))
 
 
 @pytest.mark.parametrize(("hits", "trials"), [(0, 10), (1, 10), (3, 10), (10, 10), (4, 100)])

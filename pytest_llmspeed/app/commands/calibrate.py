@@ -160,7 +160,7 @@ def findings_of(runs: Sequence[Sequence[Measured]]) -> list[Finding]:
     return [_finding(*column, comparisons=len(columns)) for column in columns]
 
 
-Column = tuple[Measured, str, str, list[tuple[float, ...]]]
+Column = tuple[Measured, str, str, list[Sequence[float]]]
 """A test, one of its series, a metric, and the values of each run (empty where it has none)."""
 
 
@@ -174,12 +174,12 @@ def _columns(sessions: Sequence[Measured | None]) -> Iterator[Column]:
                 yield first, stratum, metric, values
 
 
-def _values(series: Series | None, metric: str) -> tuple[float, ...]:
+def _values(series: Series | None, metric: str) -> Sequence[float]:
     return series.values.get(metric, ()) if series else ()
 
 
 def _finding(
-    test: Measured, stratum: str, metric: str, values: list[tuple[float, ...]], *, comparisons: int
+    test: Measured, stratum: str, metric: str, values: list[Sequence[float]], *, comparisons: int
 ) -> Finding:
     backend = test.record.backend
     found = calibrate(values, larger_is_worse=metric not in HIGHER, comparisons=comparisons)
