@@ -7,15 +7,17 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_llmspeed.core.exchange import Exchange, Request
 from pytest_llmspeed.core.load_plan import LoadPlan, Planned
 from pytest_llmspeed.core.metrics import sample_of
 from pytest_llmspeed.edges import clock
-from pytest_llmspeed.edges.engines.base import Engine
-from pytest_llmspeed.edges.telemetry.cpu import CPUWatch
 from pytest_llmspeed.edges.wire.kept import KeptAnswer
+
+if TYPE_CHECKING:  # a worker process of a load needs neither
+    from pytest_llmspeed.edges.engines.base import Engine
+    from pytest_llmspeed.edges.telemetry.cpu import CPUWatch
 
 PREPARED_BYTES = 16 * 2**20
 """Requests are made ready ahead of time up to this size, so that a free slot is filled at once."""
