@@ -19,18 +19,18 @@ def test_a_summary_is_quick(llm_client: LLMClient) -> None:
     """The application itself is repeated; each call that it makes is measured."""
 
     def ask(messages: list[dict[str, str]]) -> str:
-        return llm_client.generate(messages, max_tokens=32).text
+        return llm_client.generate(messages, max_tokens=16).text
 
     for _ in llm_client.rounds(10):
         assert "\n" not in summarise(TICKET, ask)
 
 
-@pytest.mark.llm_budget(e2e_ms=8000, label="summary")
+@pytest.mark.llm_budget(e2e_ms=4000, label="summary")
 @pytest.mark.llm_budget(e2e_ms=1000, label="queue")
 def test_each_step_of_a_ticket_has_its_budget(llm_client: LLMClient) -> None:
     """Two calls in one body, told apart by their labels."""
     for _ in llm_client.rounds(10):
-        summary = summarise(TICKET, lambda m: llm_client.generate(m, max_tokens=32, label="summary").text)
+        summary = summarise(TICKET, lambda m: llm_client.generate(m, max_tokens=16, label="summary").text)
         queue = sort(summary[:80], lambda m: llm_client.generate(m, max_tokens=4, label="queue").text)
         assert queue in QUEUES
 
