@@ -10,6 +10,7 @@ import asyncio
 import os
 from array import array
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,9 +27,11 @@ from pytest_llmspeed.edges.wire.stream import DRAIN_S
 let_others_run = getattr(os, "sched_yield", lambda: None)
 """A server on this machine is often woken on our core, and would wait there until a burst of ours ends."""
 DONE = b"[DONE]"
-LAST_CHUNK = b"0\r\n\r\n"
-WHOLE_END = b"data: [DONE]\n\n\r\n" + LAST_CHUNK
+BLANK_LINE = b"\r\n\r\n"
+WHOLE_END = b"data: [DONE]\n\n\r\n0" + BLANK_LINE
 """The end of a stream as nearly every server sends it; no line of JSON can hold it."""
+SHORT_READ = 32
+"""A read of no more bytes may hold but the rest of an end that began in the one before."""
 
 
 @dataclass(slots=True)
@@ -214,13 +217,14 @@ class _Connection:
         answer.reads.append(chunk)
         answer.stamps_s.append(stamp_s)
         answer.late_s.append(late_s)
-        if not self._lazy or chunk[-5:] == LAST_CHUNK:
+        is_short = len(chunk) <= SHORT_READ
+        if not self._lazy or is_short or chunk[-4:] == BLANK_LINE:
             self._look_for_end(answer, chunk)
-        elif DONE in chunk:
+        if DONE in (b"".join(answer.reads[-4:]) if is_short else chunk) and not self._over.done():
             asyncio.get_running_loop().call_later(DRAIN_S, self._give_up, answer)
 
     def _look_for_end(self, answer: KeptAnswer, chunk: bytes) -> None:
-        """End the answer if it is complete; of a stream in chunks only its last read is looked at."""
+        """End the answer if it is complete; of a stream in chunks only what may end it is looked at."""
         if self._lazy and self._ends_whole(answer, chunk):
             self._framing.reusable = self._framing.headers.get("connection", "").lower() != "close"
             self._end()
@@ -248,7 +252,8 @@ class _Connection:
         """[DONE] was seen, but no end since: it is one, unless it was a part of the text."""
         if self._answer is answer and not self._over.done():
             found = AnswerBytes()
-            answer.read_into(found)
+            with suppress(TransportError):
+                answer.read_into(found)
             if found.finished:
                 self._end()
 

@@ -1,0 +1,97 @@
+"""Answers kept while a load runs: where they end, wherever a server or a read cuts them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from servers import chunk, event, usage
+
+from pytest_llmspeed.core.exchange import Request
+from pytest_llmspeed.edges.wire import kept
+from pytest_llmspeed.edges.wire.kept import KeptAnswer, _Connection
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n%s\r\n"
+CHUNKED = HEAD % b"transfer-encoding: chunked\r\n"
+OUTPUT = [chunk({"content": "five"}), chunk(finish="stop"), event({"choices": [], "usage": usage(1)})]
+DONE, LAST = b"data: [DONE]\n\n", b"0\r\n\r\n"
+
+
+def framed(part: bytes) -> bytes:
+    """A part of a body as a chunk."""
+    return b"%x\r\n%s\r\n" % (len(part), part)
+
+
+ENDS = {
+    "as usual": framed(DONE) + LAST,
+    "without [DONE]": LAST,
+    "in one chunk with its usage": framed(OUTPUT[2] + DONE) + LAST,
+    "with lines that end in CR LF": framed(DONE.replace(b"\n", b"\r\n")) + LAST,
+    "with a trailer": framed(DONE) + b"0\r\nx-checksum: 1\r\n\r\n",
+    "without [DONE], with a trailer": b"0\r\nx-checksum: 1\r\n\r\n",
+}
+
+
+class Pushed:
+    """A connection whose bytes the test brings."""
+
+    def push_to(self, sink: _Connection) -> None:
+        self.sink = sink
+
+    async def send(self, content: bytes) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+async def answered(reads: Sequence[bytes], *, at_once: bool) -> KeptAnswer:
+    """Bring an answer read by read; it ends with the last one, `at_once` or a while later."""
+    socket, answer = Pushed(), KeptAnswer("server")
+    idle: list[_Connection] = []
+    connection = _Connection(socket, idle)  # type: ignore[arg-type]
+    asking = asyncio.ensure_future(connection.ask(b"", answer))
+    await asyncio.sleep(0)
+    for place, read in enumerate(reads):
+        assert not connection._over.done()
+        connection.arrived(read, float(place), 0.0)
+    assert connection._over.done() is at_once
+    await asyncio.wait_for(asking, timeout=5)
+    return answer
+
+
+def texts(answer: KeptAnswer) -> tuple[str, str | None, str | None]:
+    found = answer.exchange(Request("hello"))
+    return found.joined("text"), found.finish_reason, found.error
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_an_answer_ends_wherever_its_end_is_cut(name: str) -> None:
+    """One cut or two in its last bytes: it ends with the last of them, not later."""
+    body = b"".join(map(framed, OUTPUT)) + ENDS[name]
+
+    async def all_cuts() -> None:
+        for head in (CHUNKED, CHUNKED + body[:5]):
+            rest = (CHUNKED + body)[len(head) :]
+            for cut in range(max(1, len(rest) - 60), len(rest)):
+                for second in {cut, min(cut + 1, len(rest) - 1), min(cut + 3, len(rest) - 1)}:
+                    reads = [head, rest[:cut], rest[cut:second], rest[second:]]
+                    answer = await answered([read for read in reads if read], at_once=True)
+                    assert texts(answer) == ("five", "stop", None)
+
+    asyncio.run(all_cuts())
+
+
+@pytest.mark.parametrize("cut", [0, 1, 8, 12])
+@pytest.mark.parametrize("head", [CHUNKED, HEAD % b""])
+def test_an_answer_that_says_it_is_done_is_over(
+    monkeypatch: pytest.MonkeyPatch, head: bytes, cut: int
+) -> None:
+    """Also where nothing follows [DONE], in one read with the head, or cut in two."""
+    monkeypatch.setattr(kept, "DRAIN_S", 0.0)
+    parts = [*OUTPUT, DONE]
+    whole = head + b"".join(map(framed, parts) if head == CHUNKED else parts)
+    place = whole.index(b"[DONE]") - 6 + cut
+    reads = [whole] if cut == 0 else [whole[:place], whole[place:]]
+    assert texts(asyncio.run(answered(reads, at_once=False))) == ("five", "stop", None)
