@@ -67,15 +67,15 @@ class Curve:
     def highest(self) -> Point | None:
         """The highest load that kept the budgets, as all below it did; None where the lowest did not.
 
-        Without any budget the knee, or the highest load where there is none.
+        Without any budget it is at most the knee. An invalid load, or one with failures, kept nothing.
         """
-        if not self.has_budgets:
-            return self.knee or (self.points[-1] if self.points else None)
-        found = None
+        found, knee = None, None if self.has_budgets else self.knee
         for point in self.points:
             if not point.kept:
                 break
             found = point
+            if point is knee:
+                break
         return found
 
     def capacity(self, peak_rps: float, *, headroom: float = 0.4) -> Capacity:
@@ -89,11 +89,17 @@ class Curve:
                 f"capacity({peak_rps}, headroom={headroom}): a positive rate, a share below 1"
             )
         if at is None or not at.load.requests_per_s:
-            raise SettingsError(
-                "capacity: no load of the sweep kept the budgets, so no number of replicas will"
-            )
+            raise SettingsError(f"capacity: {self._nothing_to_rest_on()}")
         each = at.load.requests_per_s * (1 - headroom)
         return Capacity(ceil(peak_rps / each), each, tuple(_assumptions(self, at, headroom)))
+
+    def _nothing_to_rest_on(self) -> str:
+        lowest = self.points[0].load if self.points else None
+        if lowest is not None and lowest.invalid:
+            return f"already the lowest load of the sweep says nothing: {lowest.invalid[0]}"
+        if lowest is not None and lowest.failures:
+            return f"already at the lowest load of the sweep requests failed: {lowest.failures[-1].error}"
+        return "no load of the sweep kept the budgets, so no number of replicas will"
 
     def __str__(self) -> str:
         """The curve as a table."""

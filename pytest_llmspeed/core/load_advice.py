@@ -57,6 +57,11 @@ def too_short(requests: int, least: int, why: str) -> str:
     )
 
 
+def trace_too_short(requests: int, rows: int) -> str:
+    """More requests than a trace has."""
+    return f"requests={requests}: the trace has {rows}; ask for no more, or leave requests= out"
+
+
 def no_load(metric: str) -> str:
     """A budget on what only loads have."""
     return f"{metric} is a figure of a load: use llm_client.load(…)"

@@ -215,7 +215,8 @@ def faults(
     sent = sum(each.sent for each in answered)
     if slots is not None and sent >= slots and peak < REACHED * slots:
         found.append(advice.not_reached(peak, slots))
-    longer = stretch(answered, slots) if slots is not None else None
+    any_answer = any(each.counts for each in answered)
+    longer = stretch(answered, slots) if slots is not None and any_answer else None
     if longer is not None and longer > STRETCH:
         found.append(advice.took_longer(longer))
     if client.cpu_share is not None and client.cpu_share > BUSY:

@@ -37,7 +37,7 @@ from pytest_llmspeed.edges.telemetry.cpu import CPUWatch
 from pytest_llmspeed.edges.wire.kept import KeptAnswer
 from pytest_llmspeed.measuring.load_runner import EngineSender, LoadRunner, Sent
 from pytest_llmspeed.measuring.load_workers import Outcome, run_in_workers, warm_or_raise, workers_for
-from pytest_llmspeed.measuring.recorder import Recorder
+from pytest_llmspeed.measuring.recorder import Recorder, declared_sampling
 
 LEAST_OPEN = 5 * BLOCKS
 """An open load has at least so many requests: five for each of its ten blocks."""
@@ -139,6 +139,8 @@ def _requests(arrivals: Arrivals, requests: int | None, duration_s: float | None
         requests = len(arrivals.trace.rows) if arrivals.trace is not None else max(needed, least)
     if requests < needed:
         raise SettingsError(load_advice.too_short(requests, needed, why))
+    if arrivals.trace is not None and requests > len(arrivals.trace.rows):
+        raise SettingsError(load_advice.trace_too_short(requests, len(arrivals.trace.rows)))
     return requests
 
 
@@ -156,11 +158,8 @@ def _due_s(arrivals: Arrivals, requests: int | None, duration_s: float | None) -
 def _declared(asked: Mapping[str, Any], template: Request, label: str | None) -> str:
     """One line that says what was asked, its number of requests aside."""
     keyed = {name: value for name, value in asked.items() if name not in ("requests", "duration_s")}
-    parts = ["load", template.endpoint, *(f"{name}={v}" for name, v in keyed.items() if v is not None)]
-    parts.append(f"{'max' if template.output_tokens is None else 'output'}_tokens={template.limit}")
-    parts.append(f"temperature={template.temperature:g}")
-    parts += [f"model={template.model}"] if template.model else []
-    parts += [f"extra_body={sorted(template.extra_body)}"] if template.extra_body else []
+    shape = [f"{name}={value}" for name, value in keyed.items() if value is not None]
+    parts = ["load", template.endpoint, *shape, *declared_sampling(template)]
     return " ".join([*parts, *([f"label={label}"] if label else [])])
 
 

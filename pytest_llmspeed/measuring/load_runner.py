@@ -196,6 +196,8 @@ class LoadRunner:
         before: Before = ()
         for turn in range(len(planned.conversation)):
             if turn > 0:
+                if clock.now_s() >= self._deadline_s:
+                    return
                 prepared = self._sender.prepare(self._plan.request(planned, turn, before))
             self._announce(planned.place, turn)
             try:

@@ -274,9 +274,17 @@ def _in_order_sent(samples: Sequence[Sample]) -> tuple[Sample, ...]:
 
 def _declared(request: Request, kind: CallKind, label: str | None) -> str:
     """One line that says what was asked; the prompt is part of it where `measure` repeats it."""
+    parts = [kind, request.endpoint, *declared_sampling(request)]
+    if kind == "measure":
+        parts.append(f"prompt={request.prompt_hash}")
+    if label:
+        parts.append(f"label={label}")
+    return " ".join(parts)
+
+
+def declared_sampling(request: Request) -> list[str]:
+    """Return what a request asks of the answer, one word each: its length, how it is drawn, the model."""
     parts = [
-        kind,
-        request.endpoint,
         f"{'max' if request.output_tokens is None else 'output'}_tokens={request.limit}",
         f"temperature={request.temperature:g}",
     ]
@@ -285,8 +293,4 @@ def _declared(request: Request, kind: CallKind, label: str | None) -> str:
     if request.extra_body:
         extra = json.dumps(dict(request.extra_body), sort_keys=True, default=repr)
         parts.append(f"extra_body={hashlib.sha256(extra.encode()).hexdigest()[:8]}")
-    if kind == "measure":
-        parts.append(f"prompt={request.prompt_hash}")
-    if label:
-        parts.append(f"label={label}")
-    return " ".join(parts)
+    return parts

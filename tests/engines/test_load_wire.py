@@ -353,3 +353,16 @@ def test_a_server_is_asked_in_its_own_dialect() -> None:
     bodies = [json.loads(each._message.partition(b"\r\n\r\n")[2]) for each in prepared]
     assert [(body["min_tokens"], body["ignore_eos"]) for body in bodies] == [(7, True)] * 2
     assert bodies[0]["cache_salt"] != bodies[1]["cache_salt"]
+
+
+def test_a_request_without_an_answer_held_its_slot_until_it_was_given_up(loop: LoopThread) -> None:
+    """So the load is what was asked, and its failures are what they are: not a client that was late."""
+    order = count()
+
+    def play(_: bytes) -> Play:
+        return Play([], ending="hang") if next(order) == 20 else Play(tokens(4, 50, 10))
+
+    with ReplayServer(play) as server:
+        found = load(server, loop, concurrency=4, warmup=0, timeout_s=2)
+    assert [sample.error for sample in found.failures] == ["timed out after 2 s with no output"]
+    assert found.invalid == ()

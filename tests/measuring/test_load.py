@@ -28,6 +28,9 @@ def loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopThread
     loop.close()
 
 
+TRACE = Trace.from_rows([TraceRow(place / 1000, input_tokens=3, output_tokens=2) for place in range(60)])
+
+
 def client(loop: LoopThread, engine: type[ScriptedEngine] = CrowdEngine, **options: Any) -> LLMClient:
     return LLMClient(engine.start(EngineSpec.of(engine.name, "m", None, options)), loop, Recorder())
 
@@ -87,6 +90,24 @@ def test_a_turn_after_a_failed_one_is_not_sent_but_accounted_for(loop: LoopThrea
     assert sum("the turn before it" in (sample.error or "") for sample in load.samples) == 8
 
 
+def test_time_ends_a_load_in_the_middle_of_a_conversation(loop: LoopThread) -> None:
+    """No turn is sent after it, however many there would be; those that were not sent are no failures."""
+    workload = Workload.conversations([["hello"] * 100_000])
+    load = client(loop).load(workload, concurrency=2, duration_s=0.05, warmup=0)
+    assert 0 < len(load.samples) < 100_000
+    assert load.failures == ()
+
+
+def test_loads_that_draw_otherwise_are_different_work(loop: LoopThread) -> None:
+    """The values of further fields are a part of what is compared, not their names alone."""
+    llm_client = client(loop)
+    strata = {
+        llm_client.load("hello", concurrency=1, extra_body={"top_p": top_p}).stratum for top_p in (0.1, 0.9)
+    }
+    assert not any(stratum.endswith("#2") for stratum in strata)
+    assert len(strata) == 2
+
+
 def test_answers_have_the_length_that_the_workload_wants(loop: LoopThread) -> None:
     """A turn's own length stands before that of the load."""
     forced = []
@@ -123,12 +144,13 @@ def test_an_engine_is_asked_for_no_more_than_it_serves(loop: LoopThread) -> None
         ({"concurrency": 4, "requests": 40, "duration_s": 3}, "not both"),
         ({"concurrency": 4, "duration_s": 0}, "duration_s=0"),
         ({"concurrency": 4, "slo": {"ttft": 3}}, "did you mean 'ttft_ms'"),
+        ({"trace": TRACE, "requests": 61}, "requests=61: the trace has 60"),
     ],
 )
 def test_a_senseless_load_is_refused(loop: LoopThread, given: dict[str, Any], told: str) -> None:
     """The error names the argument, and a load that is too short the number that it needs."""
     with pytest.raises(SettingsError, match=told):
-        client(loop).load("hello", **given)
+        client(loop).load(None if "trace" in given else "hello", **given)
 
 
 def test_a_load_without_a_workload_is_refused(loop: LoopThread) -> None:
@@ -157,8 +179,7 @@ def test_an_open_load_waits_openly_for_an_engine_that_serves_one_at_a_time(loop:
 
 def test_a_trace_is_replayed_with_its_own_requests(loop: LoopThread) -> None:
     """It is workload and schedule in one; the number of its rows is that of its requests."""
-    rows = [TraceRow(place / 1000, input_tokens=3, output_tokens=2) for place in range(60)]
-    load = client(loop).load(trace=Trace.from_rows(rows), warmup=0)
+    load = client(loop).load(trace=TRACE, warmup=0)
     assert len(load.samples) == 60
     assert load.asked["trace"] == load.asked["workload"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +128,14 @@ def test_a_senseless_sweep_is_refused(loop: LoopThread, given: dict[str, Any]) -
     """It takes one kind of load, and at least two of it."""
     with pytest.raises(SettingsError, match="sweep"):
         client(loop).sweep("hello", **given)
+
+
+def test_no_capacity_is_made_of_a_load_that_was_not_what_was_asked(loop: LoopThread) -> None:
+    """Without budgets too, it rests on what was valid and answered; where nothing was, the error says why."""
+    curve = client(loop).sweep("hello", concurrency=[1, 2, 4])
+    low, middle, high = curve.points
+    spoilt = replace(high, load=replace(high.load, invalid=("the client was busy",)))
+    assert replace(curve, points=(low, middle, spoilt)).highest is middle
+    nothing = replace(curve, points=(replace(spoilt, level=1.0),))
+    with pytest.raises(SettingsError, match="the lowest load of the sweep says nothing: the client was busy"):
+        nothing.capacity(10)

@@ -36,10 +36,14 @@ SHORT_READ = 32
 
 @dataclass(slots=True)
 class KeptAnswer:
-    """What came back for one request. `late_s` is how long each read lay unread after its stamp."""
+    """What came back for one request, until it was `over`.
+
+    `late_s` is how long each read lay unread after its stamp.
+    """
 
     server: str
     started_s: float = 0.0
+    over_s: float = 0.0
     is_new: bool = False
     reads: list[bytes] = field(default_factory=list)
     stamps_s: array[float] = field(default_factory=lambda: array("d"))
@@ -51,8 +55,9 @@ class KeptAnswer:
 
     @property
     def ended_s(self) -> float:
-        """The stamp of the last read; of an answer that brought nothing, when it was sent."""
-        return self.stamps_s[-1] if self.stamps_s else self.started_s
+        """The stamp of the last read; of what was given up, or brought nothing, when it was over."""
+        given_up = self.timed_out or self.cancelled or self.broken
+        return self.over_s if given_up or not self.stamps_s else self.stamps_s[-1]
 
     def exchange(self, request: Request) -> Exchange:
         """Read it."""
@@ -178,6 +183,8 @@ class PreparedRequest:
         except asyncio.CancelledError:
             self.answer.cancelled = True
             raise
+        finally:
+            self.answer.over_s = clock.now_s()
 
 
 class _Connection:
