@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,8 @@ def test_the_type_of_a_gguf_file_is_read_from_its_head(smollm2: Path, tmp_path: 
     assert gguf.weights_type(smollm2) == "q4_1"
     (tmp_path / "cut.gguf").write_bytes(smollm2.read_bytes()[:40])
     (tmp_path / "text.gguf").write_text("no model")
-    for name, message in (("cut", "cannot be read as GGUF"), ("text", "does not begin as one")):
+    (tmp_path / "huge.gguf").write_bytes(b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 2**63))
+    whats = {"cut": "cannot be read", "text": "does not begin as one", "huge": "cannot be read as GGUF"}
+    for name, message in whats.items():
         with pytest.raises(EngineError, match=message):
             gguf.weights_type(tmp_path / f"{name}.gguf")

@@ -66,6 +66,13 @@ def test_a_server_that_failed_is_not_tried_again(stage: Stage) -> None:
     assert errors.count("the end of its log:") == 1
 
 
+def test_a_command_that_leaves_its_server_behind(stage: Stage) -> None:
+    """It could be neither watched nor ended."""
+    result = stage.run("server", GENERATE, command=["sh", "-c", f"{OWN} &"])
+    result.assert_outcomes(errors=1)
+    shows(result, "server ended during its start, with exit code 0: let it stay in the foreground")
+
+
 def test_a_program_that_is_not_there(stage: Stage) -> None:
     """It says what to install."""
     result = stage.run("tensorrt-llm-server", GENERATE + NEXT)

@@ -60,6 +60,15 @@ def test_a_length_is_forced_only_where_it_is_asked_for(stage: Stage) -> None:
     assert "ignore_eos" not in stage.noted("body")[0]
 
 
+@pytest.mark.parametrize(("backend", "seed"), [("vllm-server", 0), ("server", None)])
+def test_what_is_drawn_has_a_seed(stage: Stage, backend: str, seed: int | None) -> None:
+    """Of every engine that is known to take one, as in process; a server of one's own might refuse it."""
+    started = {"executable": stage.program("vllm")} if backend == "vllm-server" else {"command": OWN}
+    drawn = "def test_it(self, llm_client): llm_client.generate('hi', max_tokens=2, temperature=0.7)"
+    stage.run(backend, drawn, **started).assert_outcomes(passed=1)
+    assert {body.get("seed") for body in stage.noted("body")} == {seed}
+
+
 def test_a_length_that_a_server_has_no_means_to_force_is_flagged(stage: Stage) -> None:
     """A user's own server gets a limit; what stopped early says so."""
     stage.run("server", FORCED, command=OWN).assert_outcomes(passed=1)

@@ -200,6 +200,34 @@ def test_a_model_that_loads_in_another_precision_is_an_error(
         TransformersEngine.start(spec("transformers", tiny_model, "bf16"))
 
 
+@pytest.mark.parametrize("loss", ["cut", "pointer", "no tokenizer"])
+def test_a_folder_that_lost_something_is_told_whole(tiny_model: Path, tmp_path: Path, loss: str) -> None:
+    """Weights that were cut off, or are but a pointer to them, or no tokenizer: one error says it."""
+    model = tmp_path / "model"
+    shutil.copytree(tiny_model, model)
+    weights = model / "model.safetensors"
+    if loss == "no tokenizer":
+        for file in model.glob("*token*"):
+            file.unlink()
+    else:
+        weights.write_bytes(weights.read_bytes()[:500] if loss == "cut" else b"version https://git-lfs/spec")
+    with pytest.raises(EngineError, match=r"cannot be loaded: .*[^:]$"):
+        TransformersEngine.start(spec("transformers", model))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"threads": "x"}, "threads='x': it has to be a whole number"),
+        ({"device": "cuda:9"}, "cannot be loaded"),
+    ],
+)
+def test_options_that_the_library_refuses(tiny_model: Path, options: dict[str, Any], message: str) -> None:
+    """Each is one error of the start."""
+    with pytest.raises(EngineError, match=message):
+        TransformersEngine.start(spec("transformers", tiny_model, **options))
+
+
 def test_models_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder without a config, a missing path, a file that is no model, a broken model, no name."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)

@@ -67,7 +67,7 @@ class ServerEngine:
             forced=recipe.forced.body,
             plain=launched.body,
             token_ids=dialect_of(recipe.engine).token_ids,
-            seeded=False,
+            seeded=recipe.engine != "server",
         )
         self._client = OpenAIEngine(api, Backend("openai", served), launched.place.key, counter, means)
         self._counter = ServerTokenCounter(root, recipe.count, headers) if recipe.count else None

@@ -129,7 +129,10 @@ def set_threads(count: int | None) -> int | None:
     import torch
 
     before: int = torch.get_num_threads()
-    torch.set_num_threads(int(count))
+    try:
+        torch.set_num_threads(int(count))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise EngineError(f"threads={count!r}: it has to be a whole number from 1 on") from error
     return before
 
 
@@ -149,7 +152,7 @@ def _load(torch: Any, transformers: Any, source: ModelSource, spec: EngineSpec) 
         model = model.to(_device(torch, spec)).eval()
     except ImportError as error:
         raise EngineError(f"model {spec.model!r} needs another library: {first_line(error)}") from error
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+    except Exception as error:
         raise EngineError(_load_failure(spec, source, error)) from error
     if spec.precision in precision.QUANTISED:
         precision.quantise(model, spec.precision)
@@ -175,9 +178,11 @@ def _load_failure(spec: EngineSpec, source: ModelSource, error: Exception) -> st
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's message, or its type where it has none."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    """Return the first line of an error's message, with what it introduces, or its type where it has none."""
+    lines = [line.strip() for line in str(error).strip().splitlines()]
+    if not lines:
+        return type(error).__name__
+    return " ".join(lines) if lines[0].endswith(":") else lines[0]
 
 
 def _versions(modules: Iterable[str]) -> dict[str, str]:

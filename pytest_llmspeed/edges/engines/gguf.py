@@ -58,7 +58,7 @@ def _value_of(path: Path, key: str) -> Any:
     try:
         with path.open("rb") as file:
             return _find(file, key)
-    except (OSError, ValueError, KeyError, struct.error) as error:
+    except (OSError, ValueError, KeyError, OverflowError, MemoryError, struct.error) as error:
         raise EngineError(f"model {str(path)!r} cannot be read as GGUF: {error}") from error
 
 

@@ -144,16 +144,26 @@ class ServerProcess:
         return re.sub(r"\x1b\[[0-9;]*m", "", text).replace(self._launch.place.key, "***")
 
     def wait_until_up(self, is_up: Callable[[], bool], timeout_s: float) -> None:
-        """Return once the server answers; raises `StartError` if it ends first, or takes too long."""
+        """Return once the server answers; raises `StartError` if it ends first, or takes too long.
+
+        A command that leaves its server behind and ends could not be watched.
+        """
         deadline, wait_s = time.monotonic() + timeout_s, LOOK_S
         while not is_up():
             if not self.alive:
-                raise StartError(*self.explained(f"ended during its start, {self.ending}"))
+                raise StartError(*self.explained(self._early_end))
             if time.monotonic() > deadline:
                 late = f"did not answer within {timeout_s:g} s: give it longer with start_timeout_s="
                 raise StartError(*self.explained(late))
             time.sleep(wait_s)
             wait_s = min(wait_s * 1.2, LONGEST_LOOK_S)
+        if not self.alive:
+            raise StartError(*self.explained(self._early_end))
+
+    @property
+    def _early_end(self) -> str:
+        stay = ": let it stay in the foreground, where it can be watched and ended"
+        return f"ended during its start, {self.ending}{stay if self.exit_code == 0 else ''}"
 
     @property
     def ending(self) -> str:
