@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pytest_llmspeed.core.exchange import Event, Exchange, Request
 from pytest_llmspeed.edges.wire.framing import TransportError
 from pytest_llmspeed.edges.wire.protocol import AnswerReader, error_text
-from pytest_llmspeed.edges.wire.sse import EventParser
+from pytest_llmspeed.edges.wire.sse import EventParser, ServerSentEvent
 
 
 class AnswerBytes:
@@ -25,6 +25,8 @@ class AnswerBytes:
         self._parser = EventParser()
         self._status = 200
         self._moved = ""
+        self._form = ""
+        self._any_event = False
         self._whole: list[bytes] | None = None
         self._stamp_s = 0.0
 
@@ -36,6 +38,7 @@ class AnswerBytes:
     def begin(self, status: int, headers: Mapping[str, str]) -> None:
         """Note the head of the response."""
         self._status = status
+        self._form = _unreadable_form(headers)
         if status != 200:
             self._whole = []
             where = headers.get("location")
@@ -43,21 +46,26 @@ class AnswerBytes:
 
     def feed(self, part: bytes, stamp_s: float) -> None:
         """Take in a piece of the body and its stamp."""
-        if self._whole is None and self._begins_json(part):
-            self._whole = []
+        if self._whole is None and not self._has_begun:
+            if not part.strip():
+                return  # a sign of life before the answer
+            if part.lstrip()[:1] in (b"{", b"["):
+                self._whole = []
         if self._whole is not None:
             self._whole.append(part)
             self._stamp_s = stamp_s
             return
-        for event in self._parser.feed(part, stamp_s):
+        self._read(self._parser.feed(part, stamp_s))
+
+    def _read(self, events: Iterable[ServerSentEvent]) -> None:
+        for event in events:
+            self._any_event = True
             if not self.finished:
                 self._reader.feed(event)
 
-    def _begins_json(self, part: bytes) -> bool:
-        """True for the first piece of an answer that is no stream."""
-        if self._parser.started or self._reader.events:
-            return False
-        return part.lstrip()[:1] in (b"{", b"[")
+    @property
+    def _has_begun(self) -> bool:
+        return self._parser.started or self._any_event
 
     def close(self) -> None:
         """Take in the end of the body."""
@@ -67,8 +75,9 @@ class AnswerBytes:
         elif self._whole is not None:
             self._reader.feed_body(whole, self._stamp_s)
         else:
-            for event in self._parser.close():
-                self._reader.feed(event)
+            self._read(self._parser.close())
+            if self._form and not self._any_event:
+                self._reader.error = f"the answer is no stream of events: {self._form}"
 
     def exchange(
         self,
@@ -80,6 +89,10 @@ class AnswerBytes:
         """Return what came back; `failure` ended it, `facts` are further fields of `Exchange`."""
         reader = self._reader
         streamed = self._whole is None or self._status != 200
+        if failure is not None and self._status != 200:
+            said = b"".join(self._whole or ()).strip()
+            reader.error = f"HTTP {self._status}{self._moved}: {error_text(said) if said else failure}"
+            failure = None
         if failure is None:
             return reader.exchange(request, started_s, streamed=streamed, **facts)
         if isinstance(failure, TimeoutError):
@@ -90,3 +103,11 @@ class AnswerBytes:
             notes = facts.get("notes", frozenset()) | {"closed_after_finish"}
             return reader.exchange(request, started_s, **{**facts, "notes": notes})
         return reader.exchange(request, started_s, **facts).failed(reader.error or str(failure))
+
+
+def _unreadable_form(headers: Mapping[str, str]) -> str:
+    """What the head says of a body that cannot be an answer, empty where it may be one."""
+    coding, kind = headers.get("content-encoding", "identity"), headers.get("content-type", "")
+    if coding.lower() != "identity":
+        return f"it is encoded ({coding}), which nobody asked for"
+    return f"its content type is {kind}" if kind.lower().startswith(("text/html", "image/")) else ""

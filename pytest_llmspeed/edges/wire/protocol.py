@@ -58,7 +58,7 @@ class AnswerReader:
         """The first choice's finish reason, None unless every choice seen has one."""
         if not self._finish or None in self._finish.values():
             return None
-        return next(iter(self._finish.values()))
+        return self._finish[min(self._finish)]
 
     def feed(self, event: ServerSentEvent) -> None:
         """Take in one server-sent event."""
@@ -92,8 +92,9 @@ class AnswerReader:
         usage = _usage(chunk.get("usage"))
         self.usage = usage or self.usage
         output = [self._choice(choice, part) for choice in chunk.get("choices") or ()]
-        if first := next((each for each in output if each[1]), None):
-            self._add_event(*first, stamp_s, usage)
+        if told := [each for each in output if each[1]]:
+            index, fields = min(told, key=lambda each: each[0])
+            self._add_event(index, fields, stamp_s, usage)
 
     def _choice(self, choice: Mapping[str, Any], part: str) -> tuple[int, dict[str, str]]:
         """A choice's index and its non-empty output; its finish reason is noted."""

@@ -45,6 +45,8 @@ async def ask(
     finally:
         if response is not None:
             response.abandon()
+    if answer.finished:  # what fails after that is the end of the connection, not the answer
+        failure = None
     is_new = response is None or response.is_new
     started_s = response.started_s if response else before_s
     return answer.exchange(request, started_s, failure, new_connection=is_new)
