@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from statistics import fmean
 from typing import TypeVar
 
 from pytest_llmspeed.core.errors import GenerationError
 from pytest_llmspeed.core.exchange import Exchange
+from pytest_llmspeed.core.quality import sentences
 from pytest_llmspeed.core.quality.answers import (
     Baseline,
     CheckedAnswer,
@@ -24,7 +26,7 @@ from pytest_llmspeed.core.quality.answers import (
 )
 from pytest_llmspeed.core.quality.contracts import not_kept
 from pytest_llmspeed.core.quality.prompts import QualityPrompt
-from pytest_llmspeed.core.quality.scores import ASKED_TOP, TokenChange, TokenScores, token_changes
+from pytest_llmspeed.core.quality.scores import ASKED_TOP, TokenChange, TokenScores, pooled, token_changes
 from pytest_llmspeed.edges.engines.base import Engine, TokenScorer, scorer_of
 from pytest_llmspeed.edges.loop import LoopThread
 
@@ -37,10 +39,11 @@ WIDEST = 8
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A prompt with its answer so far."""
+    """A prompt with its answer so far, and how far each further scoring of its tokens lay from the first."""
 
     prompt: QualityPrompt
     answer: CheckedAnswer
+    noise: tuple[Sequence[TokenChange], ...] = ()
 
     @property
     def can_repeat(self) -> bool:
@@ -50,12 +53,22 @@ class _Asked:
     def asked_again(self, again: Exchange, *, beside: bool) -> _Asked:
         """The same, knowing whether another exchange said the same: in tokens, or texts without them."""
         if again.error is not None:
-            return _Asked(self.prompt, replace(self.answer, error=again.error))
+            return self.failed(again.error)
         tokens, texts = self.answer.token_ids, self.answer.texts
         same = (again.joined("text"),) == texts if tokens is None else again.token_ids == tokens
         if beside:
             return _Asked(self.prompt, replace(self.answer, repeated_beside=same))
         return _Asked(self.prompt, replace(self.answer, repeated=same))
+
+    def scored_again(self, again: TokenScores | GenerationError) -> _Asked:
+        """The same, knowing the noise between its scores and others of the same tokens."""
+        if isinstance(again, GenerationError) or self.answer.scores is None:
+            return self.failed(sentences.cannot_be_scored(again))
+        return replace(self, noise=(*self.noise, token_changes(self.answer.scores, again)))
+
+    def failed(self, error: str) -> _Asked:
+        """The same without an answer."""
+        return _Asked(self.prompt, replace(self.answer, error=error, scores=None, forced=None))
 
 
 class Probe:
@@ -78,7 +91,9 @@ class Probe:
         floor = None
         if scorer := scorer_of(self._engine):
             asked = [self._scored(scorer, each, baseline) for each in asked]
-            floor = self._floor(scorer, asked, width)
+            for at_once in sorted({1, width}):
+                asked = self._scored_again(scorer, asked, at_once)
+            floor = _floor(asked)
         answers = tuple(each.answer for each in asked)
         found = CheckedSet(plan.prompt_set.name, answers, floor, width, self._engine.backend.precision)
         self.probed[found.name] = Probed(plan, found, baseline)
@@ -100,15 +115,18 @@ class Probe:
             for text, each in zip(texts, samples, strict=True)
         ]
         kept = fmean(not each for each in misses) if prompt.contract.asks else None
+        score = kept if scorer is None else fmean(float(scorer(prompt.prompt, text)) for text in texts)
+        answer = replace(answer, texts=texts)
+        if score is not None and not isfinite(score):
+            return replace(answer, error=sentences.no_score(score))
         usage = samples[0].usage
         return replace(
             answer,
-            texts=texts,
             finish_reason=samples[0].finish_reason,
             prompt_tokens=usage.prompt_tokens if usage else None,
             token_ids=samples[0].token_ids,
             kept=kept,
-            score=kept if scorer is None else fmean(float(scorer(prompt.prompt, text)) for text in texts),
+            score=score,
             not_kept=next(filter(None, misses), ()),
         )
 
@@ -147,42 +165,57 @@ class Probe:
                 same = before.token_ids == answer.token_ids
                 forced = scores if same else self._scores(engine, asked.prompt, before.token_ids)
         except GenerationError as error:
-            return _Asked(asked.prompt, replace(answer, error=f"its tokens cannot be scored: {error}"))
+            return asked.failed(sentences.cannot_be_scored(error))
         return _Asked(asked.prompt, replace(answer, scores=scores, forced=forced))
 
     def _scores(self, engine: TokenScorer, prompt: QualityPrompt, tokens: Sequence[int]) -> TokenScores:
-        return self._loop.run(engine.score(prompt.request(0, TIMEOUT_S), tokens, ASKED_TOP))
+        return self._loop.run(_scores(engine, prompt, tokens))
 
-    def _floor(self, engine: TokenScorer, asked: Sequence[_Asked], width: int) -> NoiseFloor | None:
-        """The noise between two scorings of the same tokens: alone, and beside others if the engine can."""
-        known = [(each.prompt, scores) for each in asked if (scores := each.answer.scores)]
-        if not known:
-            return None
-        alone = self._rescored(engine, known, 1)
-        noise = self._rescored(engine, known, width) if width > 1 else alone
-        return NoiseFloor(
-            delta=max(abs(change.delta) for change in (*alone, *noise)),
-            kl=max(fmean(change.kl for change in each) for each in (alone, noise)),
-            is_exact=not any(change.delta or change.kl for change in alone),
-        )
+    def _scored_again(self, engine: TokenScorer, asked: Sequence[_Asked], width: int) -> list[_Asked]:
+        """Score the engine's own answers once more, so many at once."""
+        found: dict[str, _Asked] = {}
+        for group in _groups([each for each in asked if each.answer.scores], width):
+            for each, again in zip(group, self._loop.run(_scored_together(engine, group)), strict=True):
+                found[each.prompt.hash] = each.scored_again(again)
+        return [found.get(each.prompt.hash, each) for each in asked]
 
-    def _rescored(
-        self, engine: TokenScorer, known: Sequence[tuple[QualityPrompt, TokenScores]], width: int
-    ) -> list[TokenChange]:
-        changes: list[TokenChange] = []
-        for group in _groups(known, width):
-            again = self._loop.run(_scored_together(engine, group))
-            for (_, one), two in zip(group, again, strict=True):
-                changes += token_changes(one, two)
-        return changes
+
+def _floor(asked: Sequence[_Asked]) -> NoiseFloor | None:
+    """The noise between two scorings of the same tokens: alone, and beside others if the engine can."""
+    noise = [each.noise for each in asked if each.noise]
+    rounds = [list(pooled(changes)) for changes in zip(*noise, strict=True)]
+    if not rounds:
+        return None
+    return NoiseFloor(
+        delta=max(abs(change.delta) for changes in rounds for change in changes),
+        kl=max(fmean(change.kl for change in changes) for changes in rounds),
+        is_exact=not any(change.delta or change.kl for change in rounds[0]),
+    )
 
 
 async def _scored_together(
-    engine: TokenScorer, group: Sequence[tuple[QualityPrompt, TokenScores]]
-) -> list[TokenScores]:
+    engine: TokenScorer, group: Sequence[_Asked]
+) -> list[TokenScores | GenerationError]:
     return await asyncio.gather(
-        *(engine.score(prompt.request(0, TIMEOUT_S), scores.token_ids, ASKED_TOP) for prompt, scores in group)
+        *(_scores_or_error(engine, each.prompt, each.answer.token_ids or ()) for each in group)
     )
+
+
+async def _scores_or_error(
+    engine: TokenScorer, prompt: QualityPrompt, tokens: Sequence[int]
+) -> TokenScores | GenerationError:
+    try:
+        return await _scores(engine, prompt, tokens)
+    except GenerationError as error:
+        return error
+
+
+async def _scores(engine: TokenScorer, prompt: QualityPrompt, tokens: Sequence[int]) -> TokenScores:
+    """The engine's scores, which are numbers; raises `GenerationError`."""
+    found = await engine.score(prompt.request(0, TIMEOUT_S), tokens, ASKED_TOP)
+    if not found.are_numbers:
+        raise GenerationError(sentences.no_logprobs())
+    return found
 
 
 def _groups(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -347,6 +347,29 @@ def test_a_scorer_that_raises_fails_the_test_with_its_own_error(capitals: Projec
     assert capitals.run_files == []
 
 
+def test_a_scorer_that_returns_no_number_fails_the_check(capitals: Project) -> None:
+    """NaN is below no limit, and fails every one."""
+    marked(capitals, limits=", min_score=0.9, scorer=lambda prompt, answer: float('nan')")
+    result = capitals.run("--llmspeed-update-baseline")
+    result.assert_outcomes(failed=1)
+    shows(result, "4 of 4 requests failed, the first with: the scorer returned nan")
+    assert capitals.run_files == []
+
+
+def test_log_probabilities_that_are_nan_fail_the_check(capitals: Project) -> None:
+    """A model whose values overflow gives them, and any answer; no limit compares with NaN."""
+    capitals.record(5)
+    stored = capitals.run_files
+    capitals.script(lead="nan", seed=1)
+    result = capitals.run("--llmspeed-update-baseline")
+    result.assert_outcomes(failed=1)
+    shows(
+        result, "4 of 4 requests failed, the first with: its tokens cannot be scored: the log-probabilities"
+    )
+    assert "NaN" not in (capitals.path / "report.json").read_text().replace("are NaN or Inf", "")
+    assert capitals.run_files == stored
+
+
 def test_failed_requests_fail_the_check(capitals: Project) -> None:
     """No answer is no quality, and nothing of it is stored."""
     capitals.script(fail_every=3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import exp, log
+from math import exp, inf, isfinite, log, nan
 
 import pytest
 from scipy.stats import entropy
@@ -50,6 +50,21 @@ def scores(tokens: str, *tops: list[tuple[int, float]]) -> TokenScores:
     listed = [dict(each) for each in tops]
     logprobs = tuple(each[ord(token)] for token, each in zip(tokens, listed, strict=True))
     return TokenScores(tuple(map(ord, tokens)), logprobs, tuple(tuple(each) for each in tops))
+
+
+def test_scores_are_numbers_unless_one_is_nan_or_above_all_numbers() -> None:
+    """-Inf is that of a token that a model never says."""
+    for logprob, is_one in ((-1.0, True), (-inf, True), (inf, False), (nan, False)):
+        assert TokenScores((1,), (logprob,), (((1, -1.0),),)).are_numbers is is_one
+        assert TokenScores((1,), (-1.0,), (((1, -1.0), (2, logprob)),)).are_numbers is is_one
+
+
+def test_a_token_that_is_impossible_before_and_now_has_not_changed() -> None:
+    """Nor is its change from possible beyond all numbers."""
+    possible, never = (TokenScores((1,), (logprob,), (((2, -0.1),),)) for logprob in (-1.0, -inf))
+    (same,), (changed,) = token_changes(never, never), token_changes(possible, never)
+    assert same.delta == 0
+    assert isfinite(changed.delta)
 
 
 def test_changes_are_summed_up_over_tokens() -> None:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
-from math import exp, log
+from itertools import chain, zip_longest
+from math import exp, inf, log
 from statistics import fmean
 
 STORED_TOP = 8
 """So many of the likeliest tokens of each position are kept with a baseline."""
 ASKED_TOP = 20
 """So many are asked of an engine: a baseline's eight are then nearly always among them."""
+LEAST_LOGPROB = -1e4
+"""What no 16-bit float can hold is as good as impossible."""
 LEAST_SHARE = 1e-7
 """What is left for all other tokens is taken for at least this much: less is rounding."""
 
@@ -36,6 +38,12 @@ class TokenScores:
     def cut(self, width: int) -> TokenScores:
         """The same with fewer of the likeliest tokens."""
         return TokenScores(self.token_ids, self.logprobs, tuple(top[:width] for top in self.top))
+
+    @property
+    def are_numbers(self) -> bool:
+        """False where a log-probability is NaN or +Inf; -Inf is that of a token that is impossible."""
+        listed = (logprob for top in self.top for _, logprob in top)
+        return all(logprob < inf for logprob in chain(self.logprobs, listed))
 
     @property
     def shortfalls(self) -> tuple[float, ...]:
@@ -64,7 +72,7 @@ def token_changes(before: TokenScores, now: TokenScores) -> list[TokenChange]:
     return [
         TokenChange(
             kl=truncated_kl(top_before, top_now),
-            delta=logprob_now - logprob_before,
+            delta=max(logprob_now, LEAST_LOGPROB) - max(logprob_before, LEAST_LOGPROB),
             same_top=top_before[0][0] == top_now[0][0],
             lead=top_before[0][1] - top_before[1][1] if len(top_before) > 1 else 0.0,
         )

@@ -41,6 +41,24 @@ def score_too_low(score: float | None, least: float) -> str:
     return f"{found}, min_score is {least:g}"
 
 
+def no_score(score: float) -> str:
+    """What a scorer may not return."""
+    return f"the scorer returned {score}, which is no score"
+
+
+def cannot_be_scored(error: object) -> str:
+    """An answer whose tokens the engine does not score."""
+    return f"its tokens cannot be scored: {error}"
+
+
+def no_logprobs() -> str:
+    """Log-probabilities that are none."""
+    return (
+        "the log-probabilities are NaN or Inf: the model's weights are damaged, or its precision does not do "
+        "for it"
+    )
+
+
 def nothing_greedy() -> str:
     """All prompts draw their answers."""
     return "no answer at temperature 0, so none has to come out the same again"

@@ -16,10 +16,8 @@ from itertools import chain
 from typing import Any
 
 from pytest_llmspeed.core.quality.answers import Baseline, CheckedAnswer, CheckedSet, NoiseFloor
-from pytest_llmspeed.core.quality.scores import STORED_TOP, TokenScores
+from pytest_llmspeed.core.quality.scores import LEAST_LOGPROB, STORED_TOP, TokenScores
 
-LEAST_LOGPROB = -1e4
-"""What no 16-bit float can hold is as good as impossible."""
 PLAIN = ("prompt", "hash", "finish_reason", "prompt_tokens", "kept", "score", "repeated", "repeated_beside")
 
 
