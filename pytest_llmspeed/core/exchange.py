@@ -146,6 +146,22 @@ class Exchange:
     speculation: Speculation | None = None
     token_ids: tuple[int, ...] | None = None
 
+    @property
+    def failure(self) -> str | None:
+        """Why the request failed: its error, or that it ended without one and yet is no answer.
+
+        None of an answer, and of one that its caller cancelled.
+        """
+        if self.error:
+            return whole_text(self.error)
+        if "cancelled" in self.notes:
+            return None
+        if not self.events:
+            return "the stream ended without any output"
+        if self.finish_reason is None:
+            return "the stream ended without a finish reason: the answer was cut"
+        return None
+
     def failed(self, error: str) -> Exchange:
         """The same exchange, ended by `error`."""
         return replace(self, error=error)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from pytest_llmspeed.core.exchange import Exchange, TokenSource, whole_text
+from pytest_llmspeed.core.exchange import Exchange, TokenSource
 
 Direction = Literal["lower", "higher"]
 CallKind = Literal["generate", "measure", "rounds", "load", "sdk"]
@@ -150,8 +150,7 @@ def sample_of(
 
     `due_s` is when it was due, of a request of an open load.
     """
-    error = exchange.error or _silent_failure(exchange)
-    error = None if error is None else whole_text(error)
+    error = exchange.failure
     timing = _timing(exchange) if exchange.events and not error else _Timing()
     usage = exchange.usage
     tokens, _ = _visible_tokens(exchange)
@@ -249,17 +248,6 @@ def _is_buffered(exchange: Exchange) -> bool:
         return False
     tokens, _ = _visible_tokens(exchange)
     return len(events) > 1 or (tokens or 0) > 1
-
-
-def _silent_failure(exchange: Exchange) -> str | None:
-    """The error of an exchange that ended without one, and yet is no answer."""
-    if "cancelled" in exchange.notes:
-        return None
-    if not exchange.events:
-        return "the stream ended without any output"
-    if exchange.finish_reason is None:
-        return "the stream ended without a finish reason: the answer was cut"
-    return None
 
 
 def _flags(exchange: Exchange, *, failed: bool, foreign_cpu: float | None) -> frozenset[str]:

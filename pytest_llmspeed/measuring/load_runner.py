@@ -207,7 +207,7 @@ class LoadRunner:
                 self._later(partial(self._tell, planned.place, turn, prepared, due))
             if turn + 1 < len(planned.conversation):
                 found = _read(prepared.answer, prepared.request)
-                if found is None or found.error:
+                if found is None or found.failure:
                     self._give_up(planned, turn + 1)
                     return
                 before = _with_answer(prepared.request, found)

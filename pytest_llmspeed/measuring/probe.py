@@ -52,8 +52,8 @@ class _Asked:
 
     def asked_again(self, again: Exchange, *, beside: bool) -> _Asked:
         """The same, knowing whether another exchange said the same: in tokens, or texts without them."""
-        if again.error is not None:
-            return self.failed(again.error)
+        if again.failure is not None:
+            return self.failed(again.failure)
         tokens, texts = self.answer.token_ids, self.answer.texts
         same = (again.joined("text"),) == texts if tokens is None else again.token_ids == tokens
         if beside:
@@ -107,7 +107,7 @@ class Probe:
     def _answer(self, prompt: QualityPrompt, scorer: Scorer | None) -> CheckedAnswer:
         samples = [self._exchange(prompt, place) for place in range(prompt.samples)]
         answer = CheckedAnswer(prompt.id, prompt.hash)
-        if error := next((each.error for each in samples if each.error is not None), None):
+        if error := next(filter(None, (each.failure for each in samples)), None):
             return replace(answer, error=error)
         texts = tuple(each.joined("text") for each in samples)
         misses = [

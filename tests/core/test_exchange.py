@@ -70,6 +70,24 @@ def test_a_failed_exchange_keeps_what_had_come():
     assert (failed.error, failed.events) == ("it broke", events)
 
 
+WORD = (Event(1.0, text="a"),)
+
+
+@pytest.mark.parametrize(
+    ("came", "failure"),
+    [
+        ({"events": WORD, "finish_reason": "stop"}, None),
+        ({"events": WORD, "finish_reason": "stop", "error": "it broke \ud800"}, "it broke \ufffd"),
+        ({"finish_reason": "stop"}, "the stream ended without any output"),
+        ({"events": WORD}, "the stream ended without a finish reason: the answer was cut"),
+        ({"events": WORD, "notes": frozenset({"cancelled"})}, None),
+    ],
+)
+def test_an_answer_of_nothing_and_one_that_was_cut_are_failures(came, failure):
+    """Beside what has an error; one that its caller closed is none."""
+    assert Exchange(Request("x"), 0.0, **came).failure == failure
+
+
 def test_parts_are_joined_from_the_first_choice():
     """Each part of the answer is put together on its own."""
     events = (

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,21 @@ def test_loads_that_draw_otherwise_are_different_work(loop: LoopThread) -> None:
     }
     assert not any(stratum.endswith("#2") for stratum in strata)
     assert len(strata) == 2
+
+
+def test_a_turn_after_a_cut_one_is_not_sent(loop: LoopThread) -> None:
+    """Half an answer without a finish reason is a failed request, and no turn of a conversation."""
+    asked = []
+
+    class Cutting(CrowdEngine):
+        async def exchange(self, request: Any) -> Any:
+            asked.append(len(request.messages))
+            return replace(await super().exchange(request), finish_reason=None)
+
+    workload = Workload.conversations([["a", "b"]])
+    load = client(loop, Cutting).load(workload, concurrency=1, requests=10, warmup=0)
+    assert asked == [1] * 5
+    assert sum("the turn before it" in (sample.error or "") for sample in load.samples) == 5
 
 
 def test_answers_have_the_length_that_the_workload_wants(loop: LoopThread) -> None:

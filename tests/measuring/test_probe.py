@@ -1,0 +1,83 @@
+"""What a quality check takes for an answer, on an engine whose answers are a script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripted_engine import ScoringEngine
+
+from pytest_llmspeed import EngineSpec
+from pytest_llmspeed.core.quality.answers import Baseline, CheckedSet, PlannedCheck
+from pytest_llmspeed.core.quality.prompts import PromptSet, QualityPrompt
+from pytest_llmspeed.edges.loop import LoopThread
+from pytest_llmspeed.measuring.probe import Probe
+
+PROMPTS = PromptSet("set", tuple(QualityPrompt(f"prompt {place}", f"What is {place}?") for place in range(3)))
+
+
+@pytest.fixture
+def loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopThread]:
+    monkeypatch.chdir(tmp_path)  # the scripted engines keep a log
+    loop = LoopThread()
+    yield loop
+    loop.close()
+
+
+def checked(loop: LoopThread, engine: type[ScoringEngine]) -> CheckedSet:
+    """The answers of an engine to three prompts."""
+    probe = Probe(engine.start(EngineSpec.of("scoring", "m", None, {})), loop, lambda _: Baseline())
+    return probe.check(PlannedCheck(PROMPTS))
+
+
+@pytest.mark.parametrize(
+    ("instead", "error"),
+    [({"finish_reason": None}, "without a finish reason"), ({"events": ()}, "without any output")],
+)
+def test_what_is_a_failed_request_elsewhere_is_no_answer(
+    loop: LoopThread, instead: dict[str, Any], error: str
+) -> None:
+    """A stream that was cut, or brought nothing: neither is held against anything, or stored."""
+
+    class Cutting(ScoringEngine):
+        async def exchange(self, request: Any, on_event: Any = None) -> Any:
+            return replace(await super().exchange(request, on_event), **instead)
+
+    found = checked(loop, Cutting)
+    assert all(error in (answer.error or "") for answer in found.answers)
+    assert {answer.texts for answer in found.answers} == {()}
+
+
+def test_a_cut_answer_to_the_same_request_again_fails_the_first(loop: LoopThread) -> None:
+    """It says nothing of whether the engine repeats itself."""
+
+    class CuttingLater(ScoringEngine):
+        async def exchange(self, request: Any, on_event: Any = None) -> Any:
+            found = await super().exchange(request, on_event)
+            return found if self._requests <= len(PROMPTS.prompts) else replace(found, finish_reason=None)
+
+    found = checked(loop, CuttingLater)
+    assert all("without a finish reason" in (answer.error or "") for answer in found.answers)
+
+
+def test_tokens_that_cannot_be_scored_again_fail_their_answer(loop: LoopThread) -> None:
+    """As those that cannot be scored at all; the noise is that of the others."""
+
+    class Failing(ScoringEngine):
+        scored = 0
+
+        async def score(self, *asked: Any) -> Any:
+            self.scored += 1
+            found = await super().score(*asked)
+            return found if self.scored != 4 else replace(found, logprobs=(float("nan"),) * len(asked[1]))
+
+    found = checked(loop, Failing)
+    first, *others = found.answers
+    assert "its tokens cannot be scored: the log-probabilities are NaN" in (first.error or "")
+    assert first.scores is None
+    assert all(answer.error is None and answer.scores for answer in others)
+    assert found.floor is not None
+    assert found.floor.is_exact
