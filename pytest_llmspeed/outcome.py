@@ -44,13 +44,13 @@ def conclude(item: pytest.Item, *, body_passed: bool) -> None:
 def check_quality(item: pytest.Item) -> None:
     """Make the quality checks that a test's marks ask for, once its body has passed.
 
-    A set that the body itself has checked is not asked again.
+    A check that the body itself has made is not made again.
     """
     state = state_or_none(item)
     if state is None or state.probe is None or _body_failed(item):
         return
     for plan in state.plan.quality:
-        if plan.prompt_set.name not in state.probe.probed:
+        if not state.probe.has_made(plan):
             state.probe.check(plan)
 
 

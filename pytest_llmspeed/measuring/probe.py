@@ -72,16 +72,25 @@ class _Asked:
 
 
 class Probe:
-    """Makes the quality checks of one test; `probed` holds them by the name of their set."""
+    """Makes the quality checks of one test; `probed` holds them by the name of their set.
+
+    A further check of a set, under other limits or later in the test, has a name of its own: `set #2`.
+    """
 
     def __init__(
         self, engine: Engine, loop: LoopThread, baseline_of: Callable[[PlannedCheck], Baseline]
     ) -> None:
         self._engine, self._loop, self._baseline_of = engine, loop, baseline_of
         self.probed: dict[str, Probed] = {}
+        self._made: list[PlannedCheck] = []
+
+    def has_made(self, plan: PlannedCheck) -> bool:
+        """True if the same prompts were checked under the same limits, with the same scorer."""
+        return plan in self._made
 
     def check(self, plan: PlannedCheck) -> CheckedSet:
         """Ask everything that the check of a set needs; return the answers."""
+        plan = self._named(plan)
         baseline = self._baseline_of(plan)
         asked = [_Asked(p, self._answer(p, plan.scorer)) for p in plan.prompt_set.prompts]
         asked = [self._asked_again(each) for each in asked]
@@ -98,6 +107,17 @@ class Probe:
         found = CheckedSet(plan.prompt_set.name, answers, floor, width, self._engine.backend.precision)
         self.probed[found.name] = Probed(plan, found, baseline)
         return found
+
+    def _named(self, plan: PlannedCheck) -> PlannedCheck:
+        """The plan under a name that no check before it has, which its baseline has too."""
+        self._made.append(plan)
+        name = plan.prompt_set.name
+        number = sum(each.prompt_set.name == name for each in self._made)
+        return (
+            plan
+            if number == 1
+            else replace(plan, prompt_set=replace(plan.prompt_set, name=f"{name} #{number}"))
+        )
 
     def _width(self, asked: Sequence[_Asked]) -> int:
         """How many requests at once there can be: of a small set no more than it has to repeat."""

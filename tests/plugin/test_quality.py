@@ -300,6 +300,37 @@ def test_a_body_checks_and_sees_the_answers(capitals: Project) -> None:
     assert capitals.test()["verdict"] == "passed"
 
 
+def test_every_check_of_a_set_is_judged(capitals: Project) -> None:
+    """A later one of the same prompts, with milder limits or none, forgives the first nothing."""
+    scorer = "scorer=lambda prompt, answer: 0.2, min_score=0.9"
+    marked(capitals, body=f"llm_client.check_quality('prompts.jsonl', {scorer})")
+    result = capitals.run("--llmspeed-update-baseline")
+    result.assert_outcomes(failed=1)
+    shows(result, "the mean score is 0.2, min_score is 0.9")
+    assert capitals.run_files == []
+    marked(capitals, limits=f", {scorer}", body="llm_client.check_quality('prompts.jsonl')")
+    capitals.run().assert_outcomes(failed=1)
+    assert [each["verdict"] for each in capitals.test()["quality"]["sets"]] == ["no_baseline", "failed"]
+
+
+def test_each_check_of_a_set_has_a_baseline_of_its_own(capitals: Project) -> None:
+    """Scores of one scorer are not held against those of another."""
+    half = "llm_client.check_quality('prompts.jsonl', scorer=lambda prompt, answer: 0.5)"
+    marked(capitals, body=half)
+    capitals.run("--llmspeed-update-baseline").assert_outcomes(passed=1)
+    capitals.run().assert_outcomes(passed=1)
+    names = ["prompts.jsonl", "prompts.jsonl #2"]
+    assert [each["prompts"] for each in capitals.test()["quality"]["sets"]] == names
+    assert {each["verdict"] for each in capitals.test()["quality"]["sets"]} == {"passed"}
+
+
+def test_a_check_that_the_body_has_made_is_not_made_again(capitals: Project) -> None:
+    """The mark asks for nothing else."""
+    marked(capitals, body="llm_client.check_quality('prompts.jsonl')")
+    capitals.run().assert_outcomes(passed=1)
+    assert len(capitals.test()["quality"]["sets"]) == 1
+
+
 def test_a_real_engine_is_held_against_itself_and_against_another_precision(capitals: Project) -> None:
     """The embedded model: the same to the last token in fp32, and close enough in bf16."""
     runs = capitals.pytester.runpytest_subprocess
