@@ -101,8 +101,8 @@ def gated_metrics(budgets: Sequence[Budget]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*GATED, *named)))
 
 
-def _gated(series: Series, budgets: Sequence[Budget]) -> tuple[str, ...]:
-    """The metrics that a series is compared in: of a load its throughput too."""
+def compared_metrics(series: Series, budgets: Sequence[Budget]) -> tuple[str, ...]:
+    """Return the metrics that a series is compared in: of a load its throughput too."""
     metrics = gated_metrics(budgets)
     return tuple(dict.fromkeys((*metrics, "throughput_tps"))) if series.of_load else metrics
 
@@ -136,7 +136,7 @@ def _comparisons(record: TestRecord, case: Case) -> Iterator[Comparison]:
     for stratum, series in case.now.series.items():
         if stratum in busy:
             continue
-        for metric in _gated(series, case.budgets):
+        for metric in compared_metrics(series, case.budgets):
             if metric in series.values or case.window.values(stratum, metric):
                 any_value = True
                 found = replace(_compare(case, stratum, metric), metric=metric, stratum=stratum)

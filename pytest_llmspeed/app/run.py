@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pytest_llmspeed.app import update
 from pytest_llmspeed.app.history import History
-from pytest_llmspeed.app.judge import Case, Policy, gated_metrics, judge
+from pytest_llmspeed.app.judge import Case, Policy, compared_metrics, judge
 from pytest_llmspeed.app.quality_sets import QualitySets
 from pytest_llmspeed.app.reporting.lines import closing_section
 from pytest_llmspeed.app.reporting.markdown import markdown
@@ -105,7 +105,11 @@ class Run:
             elsewhere=self.history.elsewhere(environment),
             earlier=self._earlier.get(record.nodeid),
             overridden_in=overridden_in,
-            priors={metric: self.history.prior(environment, metric) for metric in gated_metrics(budgets)},
+            priors={
+                metric: self.history.prior(environment, metric)
+                for series in now.series.values()
+                for metric in compared_metrics(series, budgets)
+            },
             quality=probed,
         )
         policy = Policy(

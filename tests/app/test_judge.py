@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_llmspeed.app.judge import Policy, gated_metrics, judge
+from pytest_llmspeed.app.judge import Policy, compared_metrics, gated_metrics, judge
 from pytest_llmspeed.app.update import may_be_stored
 from pytest_llmspeed.core.budgets import parse_budgets
 from pytest_llmspeed.core.record import Backend
@@ -446,3 +446,12 @@ def test_the_same_record_gets_the_same_verdict(record, samples, usual, case):
 def test_ttft_and_tpot_are_gated_and_what_a_budget_names(limits, gated):
     """A tail and an error rate are limits, not comparisons."""
     assert gated_metrics(parse_budgets(limits)) == gated
+
+
+def test_of_a_load_throughput_is_compared_too(record, samples, case):
+    """So its prior is among those that are looked up."""
+    series = case(record(*samples())).now.series["prompt 1"]
+    assert compared_metrics(series, ()) == ("ttft_ms", "tpot_ms")
+    load = replace(series, of_load=True)
+    assert compared_metrics(load, ()) == ("ttft_ms", "tpot_ms", "throughput_tps")
+    assert compared_metrics(load, parse_budgets({"throughput_tps": 1})) == compared_metrics(load, ())

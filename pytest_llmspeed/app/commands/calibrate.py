@@ -14,7 +14,7 @@ from typing import Any
 
 from pytest_llmspeed.app.commands.result import Result, counted, named_once, table
 from pytest_llmspeed.app.commands.sides import Measured, budgets_of, read_side
-from pytest_llmspeed.app.judge import gated_metrics
+from pytest_llmspeed.app.judge import compared_metrics
 from pytest_llmspeed.core.advice import percent, quantity
 from pytest_llmspeed.core.baselines import Series
 from pytest_llmspeed.core.calibration import LEAST_SESSIONS, Calibration, calibrate, wilson
@@ -166,9 +166,9 @@ Column = tuple[Measured, str, str, list[Sequence[float]]]
 
 def _columns(sessions: Sequence[Measured | None]) -> Iterator[Column]:
     first = next(each for each in sessions if each is not None)
-    for stratum in first.session.series:
+    for stratum, shown in first.session.series.items():
         series = [each.session.series.get(stratum) if each else None for each in sessions]
-        for metric in gated_metrics(budgets_of(first.record)):
+        for metric in compared_metrics(shown, budgets_of(first.record)):
             values = [_values(one, metric) for one in series]
             if any(values):
                 yield first, stratum, metric, values
