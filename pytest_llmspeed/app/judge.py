@@ -70,7 +70,7 @@ class Case:
 def judge(record: TestRecord, case: Case, policy: Policy) -> TestRecord:
     """Return the record with budgets checked, comparisons made, answers judged, and what follows of all."""
     record = replace(record, quality=quality_judge.judged(case.quality, policy.accept))
-    if not record.measurement.samples:
+    if not (record.measurement.samples or record.measurement.loads):
         return _with_answers(_without_requests(record, case, policy), policy)
     checks = tuple(check(budget, record.measurement) for budget in case.budgets)
     invalid = tuple(_invalid(record, case))

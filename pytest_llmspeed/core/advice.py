@@ -186,6 +186,11 @@ def all_at_once() -> str:
     )
 
 
+def nothing_to_compare() -> str:
+    """Why a test with requests is not compared in the command."""
+    return "none of its requests are compared: those of a sweep, and of a load of too few, are not"
+
+
 def cannot_rule_out(slowdown: float) -> str:
     """Why the data do not show that nothing became slower."""
     return f"it could be up to {size(slowdown)} slower"

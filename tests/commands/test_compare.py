@@ -5,8 +5,9 @@ import json
 import pytest
 from reports import CHAT, SHAPE, a_missed_budget, a_run, a_sample, a_test
 
+from pytest_llmspeed.core.load_result import LoadResult
 from pytest_llmspeed.core.measurement import Measurement
-from pytest_llmspeed.core.record import run_to_builtins
+from pytest_llmspeed.core.record import run_to_builtins, run_to_stored
 from pytest_llmspeed.core.verdicts import Verdict
 
 LEVELS = (1.0, 1.01, 0.99, 1.02, 0.98)
@@ -66,6 +67,41 @@ def test_a_run_file_of_a_store_may_be_the_new_side(llmspeed, write, store):
     said = llmspeed("compare", "old.json", str(path))
     assert said.code == 1
     assert "1 test measured: 1 slower" in said.out
+
+
+def a_load(slow=1.0, **fields):
+    """A test of one load, with ten blocks unless told otherwise."""
+    samples = tuple(a_sample(slow * each, call="load", stratum="load") for each in SHAPE)
+    blocks = {
+        "ttft_ms": tuple(100.0 * slow * each for each in SHAPE),
+        "throughput_tps": tuple(30.0 / slow / each for each in SHAPE),
+    }
+    load = LoadResult({"concurrency": 4}, samples, **{"stratum": "load", "blocks": blocks, **fields})
+    return a_test(measurement=Measurement(samples, loads=(load,)))
+
+
+@pytest.mark.parametrize(("slow", "code", "word"), [(1.0, 0, "passed"), (1.6, 1, "slower")])
+def test_the_loads_of_two_stores_are_compared(llmspeed, write, slow, code, word):
+    """Of their requests a store keeps nothing, their blocks are enough."""
+    for day in range(1, 6):
+        write(f"old/box/{day}.json", run_to_stored(a_run(day, a_load())))
+    write("new/box/9.json", run_to_stored(a_run(9, a_load(slow))))
+    said = llmspeed("compare", "--json", "old", "new")
+    (session,) = said.json["tests"][0]["sessions"]
+    assert said.code == code
+    assert {found["metric"]: found["verdict"] for found in session["comparisons"]} == {
+        "ttft_ms": word,
+        "throughput_tps": word,
+    }
+
+
+def test_a_test_that_only_sweeps_now_is_incomparable(llmspeed, write, store):
+    """What it measured is held against nothing, and failed nowhere."""
+    write("old.json", a_run(1, a_load()))
+    store(a_run(2, a_load(counted=False)))
+    said = llmspeed("compare", "old.json", ".llmspeed/baselines")
+    assert said.code == 0
+    assert "none of its requests are compared" in said.out
 
 
 def test_the_level_of_a_store_counts(llmspeed, write, store):
@@ -186,7 +222,7 @@ def test_too_few_requests_are_inconclusive_with_a_reason(llmspeed, write, five_o
         ("other.json", 'other.json is corrupt: it has no "schema"'),
         ("later.json", "its schema is 'llmspeed/9', this version reads 'llmspeed/1'; upgrade"),
         ("broken.json", "broken.json is corrupt (KeyError: 'tests')"),
-        ("words.json", "words.json is corrupt (ValueError"),
+        ("words.json", "words.json is corrupt (TypeError"),
         ("empty", "empty: there is no .json file in it"),
         ("new.json", "every run of new.json is among those of new.json"),
         ("strange.json", "have no test in common (the one has test_strange; the other test_chat.py"),

@@ -13,7 +13,7 @@ from pytest_llmspeed.app.commands.sides import Measured, Side, budgets_of, read_
 from pytest_llmspeed.app.judge import Case, Policy, judge
 from pytest_llmspeed.app.reporting.lines import closing_section
 from pytest_llmspeed.core import advice
-from pytest_llmspeed.core.baselines import Session, Window, gated_comparisons, window
+from pytest_llmspeed.core.baselines import GATED, Session, Window, gated_comparisons, window
 from pytest_llmspeed.core.environment import what_changed
 from pytest_llmspeed.core.errors import StoreError
 from pytest_llmspeed.core.record import TestRecord, test_to_builtins
@@ -92,6 +92,9 @@ def _verdict(each: Measured, stored: Window, comparisons: int) -> TestRecord:
     if judged.verdict is not None:
         return judged
     failed = record.measurement.failures
+    if not failed:
+        found = Comparison(Verdict.INCOMPARABLE, advice.nothing_to_compare(), metric=GATED[0])
+        return replace(judged, verdict=found.verdict, comparisons=(found,))
     sentence = advice.failed_requests(len(failed), len(failed), failed[-1].error)
     return replace(judged, verdict=Verdict.INVALID, problems=(sentence,))
 

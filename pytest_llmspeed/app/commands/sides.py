@@ -26,9 +26,10 @@ class Measured:
 
     @property
     def ran(self) -> bool:
-        """True if requests were measured, and the test was not interrupted."""
-        strata = columns(self.test["measurement"]["requests"], ["stratum"])["stratum"]
-        return bool(strata) and not self.test.get("partial")
+        """True if requests were measured (of a load none is stored), and the test was not interrupted."""
+        measured = self.test["measurement"]
+        strata = columns(measured["requests"], ["stratum"])["stratum"]
+        return bool(strata or measured.get("loads")) and not self.test.get("partial")
 
     @property
     def record(self) -> TestRecord:
