@@ -37,13 +37,15 @@ WORKLOAD_SLACK = 1.20
 class Policy:
     """What the run asks of the judgement beyond the table of consequences.
 
-    `show_answers` says whether the sentence that fails a test over its answers may quote one.
+    `show_answers` says whether the sentence that fails a test over its answers may quote one. A run
+    that is `storing` stores what may be stored, and needs no advice to do so.
     """
 
     require_baseline: bool = False
     strict: bool = False
     accept: str | None = None
     show_answers: bool = True
+    storing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,12 @@ def judge(record: TestRecord, case: Case, policy: Policy) -> TestRecord:
 
 
 def _with_answers(record: TestRecord, policy: Policy) -> TestRecord:
-    return quality_judge.coupled(record, strict=policy.strict, require_baseline=policy.require_baseline)
+    return quality_judge.coupled(
+        record,
+        strict=policy.strict,
+        require_baseline=policy.require_baseline,
+        storing=policy.storing,
+    )
 
 
 def _without_requests(record: TestRecord, case: Case, policy: Policy) -> TestRecord:
@@ -198,23 +205,22 @@ def _with_consequences(
     hints: list[str] = []
     accepted = None
     if worst is not None and worst.verdict is Verdict.SLOWER:
-        changed = what_changed(case.window.facts, case.now.facts)
         if policy.accept:
             accepted = policy.accept
         else:
-            slow = [
-                each for each in worst_of_each_metric(record.comparisons) if each.verdict is Verdict.SLOWER
-            ]
-            problems += tuple(advice.slower(each, changed) for each in slow)
+            problems += slowdowns(record, case)
             hints.append(advice.accept(advice.WHY))
     elif worst is not None and worst.crept and policy.accept:
         accepted = policy.accept
     elif worst is not None:
-        busy = busy_strata(record.measurement)
-        sentence = _advice(worst, case, is_busy=worst.stratum in busy)
-        if option := _failing_option(record, policy):
-            problems += (advice.because_of(option, sentence),)
-        elif sentence and not (problems and worst.verdict is Verdict.NO_BASELINE):
+        failing = dict(_failing_options(record, policy))
+        problems += tuple(
+            advice.because_of(option, _advice(record, found, case, storing=False))
+            for option, found in failing.items()
+        )
+        sentence = _advice(record, worst, case, storing=policy.storing)
+        untold = worst not in failing.values() and not (problems and worst.verdict is Verdict.NO_BASELINE)
+        if sentence and untold:
             hints.append(sentence)
     if case.earlier and accepted is None:
         problems += (f"an earlier attempt of this test was slower, and that stands: {case.earlier}",)
@@ -245,30 +251,40 @@ def _worst(record: TestRecord) -> Comparison | None:
     return max(fitting, key=severity, default=None)
 
 
-def _failing_option(record: TestRecord, policy: Policy) -> str | None:
-    """The option that fails a test with such comparisons, None if none does."""
-    consequences = [CONSEQUENCES[found.verdict] for found in record.comparisons]
-    if policy.require_baseline and any(consequence.fails_if_required for consequence in consequences):
-        return "--llmspeed-require-baseline"
-    strict = policy.strict and any(consequence.fails_if_strict for consequence in consequences)
-    return "--llmspeed-strict" if strict else None
+def slowdowns(record: TestRecord, case: Case) -> tuple[str, ...]:
+    """Return the sentences on what became slower than its baseline, one for each metric that did."""
+    changed = what_changed(case.window.facts, case.now.facts)
+    worst = worst_of_each_metric(record.comparisons)
+    return tuple(advice.slower(each, changed) for each in worst if each.verdict is Verdict.SLOWER)
 
 
-def _advice(worst: Comparison, case: Case, *, is_busy: bool) -> str:
+def _failing_options(record: TestRecord, policy: Policy) -> Iterator[tuple[str, Comparison]]:
+    """The options that fail a test with such comparisons, each with the worst of those that it fails."""
+    required = [c for c in record.comparisons if CONSEQUENCES[c.verdict].fails_if_required]
+    if policy.require_baseline and required:
+        yield "--llmspeed-require-baseline", max(required, key=severity)
+    undecided = [c for c in record.comparisons if CONSEQUENCES[c.verdict].fails_if_strict]
+    if policy.strict and undecided:
+        yield "--llmspeed-strict", max(undecided, key=severity)
+
+
+def _advice(record: TestRecord, found: Comparison, case: Case, *, storing: bool) -> str:
+    """What is to be said of a comparison; a run that is `storing` is not told to store."""
+    is_busy = found.stratum in busy_strata(record.measurement)
     makers: Mapping[Verdict, Any] = {
-        Verdict.SUSPECT: lambda: advice.suspect(worst),
-        Verdict.INCONCLUSIVE: lambda: (advice.busy if is_busy else advice.inconclusive)(worst),
-        Verdict.FASTER: lambda: advice.faster(worst),
-        Verdict.NO_BASELINE: lambda: advice.no_baseline(case.elsewhere),
-        Verdict.INCOMPARABLE: lambda: _incomparable(worst, case),
+        Verdict.SUSPECT: lambda: advice.suspect(found),
+        Verdict.INCONCLUSIVE: lambda: (advice.busy if is_busy else advice.inconclusive)(found),
+        Verdict.FASTER: lambda: advice.faster(found, storing=storing),
+        Verdict.NO_BASELINE: lambda: advice.no_baseline(case.elsewhere, storing=storing),
+        Verdict.INCOMPARABLE: lambda: _incomparable(found, case, storing=storing),
     }
-    maker = makers.get(worst.verdict)
+    maker = makers.get(found.verdict)
     return maker() if maker else ""
 
 
-def _incomparable(worst: Comparison, case: Case) -> str:
+def _incomparable(found: Comparison, case: Case, *, storing: bool) -> str:
     differs = case.window.differs
-    return advice.incomparable(differs) if differs else advice.length_moved(worst)
+    return advice.incomparable(differs, storing=storing) if differs else advice.length_moved(found)
 
 
 def _close_call(found: BudgetCheck, budgets: Sequence[Budget]) -> str:

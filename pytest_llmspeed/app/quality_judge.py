@@ -43,7 +43,7 @@ def failures(
             yield lead + sentences.failure(found, show_answers=show_answers)
 
 
-def coupled(record: TestRecord, *, strict: bool, require_baseline: bool) -> TestRecord:
+def coupled(record: TestRecord, *, strict: bool, require_baseline: bool, storing: bool) -> TestRecord:
     """Return the record with what is to be said of its answers beyond failures, which are told already."""
     hints, problems = list(record.advice), list(record.problems)
     for found in record.quality:
@@ -60,7 +60,7 @@ def coupled(record: TestRecord, *, strict: bool, require_baseline: bool) -> Test
             problems.append(
                 advice.because_of("--llmspeed-require-baseline", sentences.without_baseline(found))
             )
-        elif found.word is Word.NO_BASELINE and not (problems or _is_told(record)):
+        elif found.word is Word.NO_BASELINE and not (storing or problems or _is_told(record)):
             hints.append(sentences.without_baseline(found))
     accepted = next((found.accepted for found in record.quality if found.accepted is not None), None)
     return replace(

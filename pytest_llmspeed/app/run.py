@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pytest_llmspeed.app import update
 from pytest_llmspeed.app.history import History
-from pytest_llmspeed.app.judge import Case, Policy, compared_metrics, judge
+from pytest_llmspeed.app.judge import Case, Policy, compared_metrics, judge, slowdowns
 from pytest_llmspeed.app.quality_sets import QualitySets
 from pytest_llmspeed.app.reporting.lines import closing_section
 from pytest_llmspeed.app.reporting.markdown import markdown
@@ -117,10 +117,11 @@ class Run:
             strict=self.settings.strict,
             accept=self.settings.accept,
             show_answers=self.settings.show_answers,
+            storing=self.settings.update,
         )
         judged = judge(record, case, policy)
         if judged.verdict is Verdict.SLOWER and judged.accepted is None:
-            self._earlier.setdefault(record.nodeid, next(iter(judged.problems), ""))
+            self._earlier.setdefault(record.nodeid, next(iter(slowdowns(judged, case)), ""))
         if not self.settings.update:
             return judged
         kept = (to_stored(each.now, text=self.settings.store_text) for each in probed)
@@ -139,8 +140,8 @@ class Run:
         ]
         if tests:
             comparisons = max(self._comparisons(each.record.environment) for each in tests)
-            self._suite = judge_suite(tests, comparisons)
-        return self._suite is None or not self._suite.fails or self.settings.accept is not None
+            self._suite = judge_suite(tests, comparisons, self.settings.accept)
+        return self._suite is None or not self._suite.fails
 
     def _comparisons(self, environment: str) -> int:
         """M: the comparisons stored for an environment, or of the selected tests if those are more."""
@@ -162,7 +163,13 @@ class Run:
             replace(record, outcome=self.failed.get(nodeid, "")) if self._failed_beside(nodeid) else record
             for nodeid, record in self.records.items()
         )
-        return replace(self.facts, tests=tests, suite=self._suite)
+        return replace(self.facts, tests=tuple(map(self._accepted, tests)), suite=self._suite)
+
+    def _accepted(self, test: TestRecord) -> TestRecord:
+        """The test, accepted if it is of a suite whose slowdown was, and has no problem of its own."""
+        if self._suite is None or test.problems or not self._suite.concerns(test):
+            return test
+        return replace(test, accepted=test.accepted or self._suite.accepted)
 
     def _failed_beside(self, nodeid: str) -> bool:
         """True if a test whose body passed failed all the same, in its teardown or a subtest."""

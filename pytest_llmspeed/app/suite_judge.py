@@ -29,10 +29,11 @@ class _Member:
     test: SuiteTest
 
 
-def judge_suite(tests: Sequence[Judged], comparisons: int) -> SuiteVerdict | None:
+def judge_suite(tests: Sequence[Judged], comparisons: int, accept: str | None = None) -> SuiteVerdict | None:
     """Return what the tests say together, None where they are too few to share anything.
 
-    It changes no test's outcome. `comparisons` is M, as for the single tests.
+    It changes no test's outcome. `comparisons` is M, as for the single tests; a slowdown may be
+    accepted with a reason.
     """
     shifts: list[SuiteShift] = []
     alone: list[tuple[str, Comparison]] = []
@@ -48,7 +49,8 @@ def judge_suite(tests: Sequence[Judged], comparisons: int) -> SuiteVerdict | Non
     if not shifts:
         return None
     verdict = gravest([shift.verdict for shift in shifts]) or Verdict.PASSED
-    return SuiteVerdict(verdict, tuple(shifts), tuple(alone))
+    found = SuiteVerdict(verdict, tuple(shifts), tuple(alone))
+    return replace(found, accepted=accept) if found.fails else found
 
 
 def _members(tests: Sequence[Judged], metric: str) -> Iterator[_Member]:

@@ -34,11 +34,9 @@ def plan(run: RunRecord) -> Iterator[Write]:
 
 
 def _by_the_suite(run: RunRecord, test: TestRecord) -> TestRecord:
-    """The test as it is stored after the suite verdict: refused or, if that is accepted, accepted."""
-    if run.suite is None or not run.suite.concerns(test):
-        return test
-    reason = run.options.get("accept")
-    return replace(test, accepted=reason) if reason else replace(test, problems=("slower as a suite",))
+    """The test as it is stored after the suite verdict: refused, unless that is accepted."""
+    refused = run.suite is not None and run.suite.fails and run.suite.concerns(test)
+    return replace(test, problems=("slower as a suite",)) if refused else test
 
 
 def may_be_stored(test: TestRecord) -> bool:

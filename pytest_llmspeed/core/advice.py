@@ -81,9 +81,10 @@ def name(found: Comparison) -> str:
     return f"{found.metric} of {found.label!r}" if found.label else found.metric
 
 
-def faster(found: Comparison) -> str:
+def faster(found: Comparison, *, storing: bool = False) -> str:
     """What to do about a speed-up."""
-    return f"{name(found)} is faster: {moved(found)}; store it to keep it: pytest {UPDATE}"
+    said = f"{name(found)} is faster: {moved(found)}"
+    return said if storing else f"{said}; store it to keep it: pytest {UPDATE}"
 
 
 def speed_beside_answers(found: Comparison) -> str:
@@ -211,19 +212,19 @@ def tail_grew(slow: int, total: int) -> str:
     return f"{slow} of {counted(total, 'request')} took longer than nearly all before"
 
 
-def no_baseline(elsewhere: Sequence[str]) -> str:
-    """What to do where nothing is stored."""
+def no_baseline(elsewhere: Sequence[str], *, storing: bool = False) -> str:
+    """What to do where nothing is stored; nothing where a run stores it."""
     if elsewhere:
-        return (
-            f"no baseline for this environment (there is one for {', '.join(elsewhere)}); store one: "
-            f"pytest {UPDATE}; or, if the machines are alike, name them alike: llmspeed_environment"
-        )
-    return f"no baseline yet: store one with pytest {UPDATE}"
+        said = f"no baseline for this environment (there is one for {', '.join(elsewhere)})"
+        said += "; " if storing else f"; store one: pytest {UPDATE}; or, "
+        return f"{said}if the machines are alike, name them alike: llmspeed_environment"
+    return "" if storing else f"no baseline yet: store one with pytest {UPDATE}"
 
 
-def incomparable(differs: Sequence[str]) -> str:
+def incomparable(differs: Sequence[str], *, storing: bool = False) -> str:
     """What to do where the baseline is of something else."""
-    return f"the baseline is of something else ({'; '.join(differs)}); store one for this: pytest {UPDATE}"
+    said = f"the baseline is of something else ({'; '.join(differs)})"
+    return said if storing else f"{said}; store one for this: pytest {UPDATE}"
 
 
 def length_moved(found: Comparison) -> str:
@@ -277,20 +278,27 @@ def close_call(check: BudgetCheck, unit_of: str) -> str:
     return f"{said}; the next run may miss it"
 
 
-def suite_shift(metric: str, ratio: float, ci: tuple[float, float], tests: int) -> str:
+def suite_shift(
+    metric: str, ratio: float, ci: tuple[float, float], tests: int, accepted: str | None = None
+) -> str:
     """The sentence on a shift that the whole suite shares."""
     low, high = (percent(bound) for bound in ci)
-    return (
+    said = (
         f"the whole suite is slower: {metric} {percent(ratio)} (95 % interval {low} to {high}, over "
-        f"{counted(tests, 'comparison')}); look at the machine and the engine first; {accept(WHY)}"
+        f"{counted(tests, 'comparison')})"
     )
+    if accepted is not None:
+        return f"{said}, accepted: {accepted}"
+    return f"{said}; look at the machine and the engine first; {accept(WHY)}"
 
 
-def slower_beside(found: Comparison) -> str:
+def slower_beside(found: Comparison, accepted: str | None = None) -> str:
     """The sentence on a test that is slower once the suite's own shift is taken out."""
+    said = f"{name(found)} is slower than the rest of this run explains: {moved(found)}"
     return (
-        f"{name(found)} is slower than the rest of this run explains: {moved(found)}; "
-        "look at what only this test does"
+        f"{said}, accepted: {accepted}"
+        if accepted is not None
+        else f"{said}; look at what only this test does"
     )
 
 

@@ -127,12 +127,13 @@ class SuiteVerdict:
     """What the tests of a run say together.
 
     `alone` are tests, by node id, that are slower beside the others although their own samples
-    did not show it.
+    did not show it. `accepted` is the reason that a slowdown of either kind was accepted with.
     """
 
     verdict: Verdict
     shifts: tuple[SuiteShift, ...] = ()
     alone: tuple[tuple[str, Comparison], ...] = ()
+    accepted: str | None = None
 
     def concerns(self, test: TestRecord) -> bool:
         """True if a test is of a suite that became slower as a whole, or is slower beside the others."""
@@ -142,7 +143,7 @@ class SuiteVerdict:
     @property
     def fails(self) -> bool:
         """True if the run should not end well."""
-        return self.verdict is Verdict.SLOWER or bool(self.alone)
+        return self.accepted is None and (self.verdict is Verdict.SLOWER or bool(self.alone))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,7 @@ def _facts_to_builtins(run: RunRecord) -> dict[str, Any]:
 def _suite_to_builtins(suite: SuiteVerdict) -> dict[str, Any]:
     return {
         "verdict": suite.verdict.value,
+        "accepted": suite.accepted,
         "shifts": [
             {
                 "environment": shift.environment,

@@ -153,6 +153,34 @@ def test_no_baseline_passes_with_advice_and_fails_if_required(record, samples, c
     assert required.problems[0].endswith("(the test fails because of --llmspeed-require-baseline)")
 
 
+def test_what_an_option_fails_a_test_over_is_what_it_names(record, sample, samples, usual, case):
+    """A new prompt beside an undecided one: each option speaks of its own."""
+    fresh = (sample(stratum="prompt 2", ttft_ms=100.0 * each) for each in (1.0, 1.01, 0.99, 1.02, 1.03))
+    now = record(sample(), *fresh)
+    against = case(now, usual())
+    assert judge(now, against, DEFAULT).verdict is Verdict.INCONCLUSIVE
+    required, strict = (judge(now, against, policy) for policy in (REQUIRED, STRICT))
+    assert required.problems[0].startswith("no baseline yet")
+    assert "is undecided" in required.advice[0]
+    assert strict.problems[0].startswith("ttft_ms is undecided: 1 request was measured")
+    both = judge(now, against, Policy(require_baseline=True, strict=True)).problems
+    assert both == (*required.problems, *strict.problems)
+
+
+def test_a_run_that_stores_is_not_told_to_store(record, samples, usual, case):
+    """What else there is to say is said."""
+    now, storing = record(*samples()), Policy(storing=True)
+    assert judge(now, case(now), storing).advice == ()
+    (elsewhere,) = judge(now, case(now, elsewhere=("gpu-box",)), storing).advice
+    other = record(*samples(), backend=Backend("tiny", precision="bf16"))
+    (differs,) = judge(other, case(other, usual()), storing).advice
+    quick = record(*samples(slow=0.5, slow_tokens=0.5))
+    (faster,) = judge(quick, case(quick, usual()), storing).advice
+    for said, told in ((elsewhere, "llmspeed_environment"), (differs, "precision"), (faster, "is faster")):
+        assert told in said
+        assert "--llmspeed-update-baseline" not in said
+
+
 def test_no_baseline_is_no_matter_of_strictness(record, samples, case):
     """--llmspeed-strict is about what could not be decided."""
     now = record(*samples())

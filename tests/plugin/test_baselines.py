@@ -32,7 +32,9 @@ def contents(files: list[Path]) -> dict[Path, bytes]:
 
 def test_an_update_writes_one_run_file(chat: Project) -> None:
     """One file, in the folder of the environment, in the schema of the report, without answers."""
-    chat.run("--llmspeed-update-baseline").assert_outcomes(passed=1)
+    result = chat.run("--llmspeed-update-baseline")
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*no baseline yet*")
     (path,) = chat.run_files
     stored = json.loads(path.read_text())
     assert path.parent.name == stored["tests"][0]["environment"]

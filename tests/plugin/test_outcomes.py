@@ -321,7 +321,9 @@ def test_a_rerun_starts_empty_and_an_earlier_slower_stands(project: Project) -> 
     project.write(
         """
         import os
+        import pytest
 
+        @pytest.mark.llm_budget(ttft_ms=150)
         def test_chat(llm_client):
             attempt = int(os.environ.get("ATTEMPT", "1"))
             os.environ["ATTEMPT"] = str(attempt + 1)
@@ -333,7 +335,10 @@ def test_a_rerun_starts_empty_and_an_earlier_slower_stands(project: Project) -> 
     project.script(factor=1.6)
     result = project.run(*RERUNS, "--reruns", "1")
     assert result.parseoutcomes() == {"failed": 1, "rerun": 1}
-    shows(result, "an earlier attempt of this test was slower, and that stands")
+    stands = (
+        "an earlier attempt of this test was slower, and that stands: ttft_ms is slower than its baseline"
+    )
+    shows(result, stands)
     assert len(project.test()["measurement"]["requests"]) == 10
     assert project.test()["verdict"] == "slower"
 

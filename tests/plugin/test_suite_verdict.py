@@ -59,11 +59,17 @@ def test_a_shift_of_all_fails_the_run_and_no_test(eight: Project) -> None:
 
 
 def test_a_shift_of_all_can_be_accepted(eight: Project) -> None:
-    """With a reason the run ends well and is stored."""
+    """With a reason the run ends well and is stored, and the report counts what the store does."""
     eight.script(seed=3, factor=1.17)
     result = eight.run("--llmspeed-update-baseline", "--llmspeed-accept", "larger model")
     assert result.ret == 0
     assert len(eight.run_files) == 6
+    shows(
+        result, "the whole suite is slower: tpot_ms +1", "comparisons), accepted: larger model", "8 accepted"
+    )
+    result.stdout.no_fnmatch_line("*if this is meant*")
+    assert eight.report["run"]["suite_verdict"]["accepted"] == "larger model"
+    assert {test["accepted"] for test in eight.report["tests"]} == {"larger model"}
     eight.script(seed=4, factor=1.17)
     eight.run()
     sessions = {c["sessions"] for test in eight.report["tests"] for c in test["comparisons"]}

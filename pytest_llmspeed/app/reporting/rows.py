@@ -134,11 +134,13 @@ def sentences(
     if failures:
         yield from once([(record.nodeid, record.problems) for record in records])
     yield from once([(record.nodeid, record.advice) for record in records])
-    for shift in suite.shifts if suite else ():
+    if suite is None:
+        return
+    for shift in suite.shifts:
         if shift.verdict is Verdict.SLOWER:
-            yield (), suite_shift(shift.metric, shift.delta, shift.ci, shift.tests)
-    for nodeid, found in suite.alone if suite else ():
-        yield (nodeid,), slower_beside(found)
+            yield (), suite_shift(shift.metric, shift.delta, shift.ci, shift.tests, suite.accepted)
+    for nodeid, found in suite.alone:
+        yield (nodeid,), slower_beside(found, suite.accepted)
 
 
 def once(said: Sequence[tuple[str, Sequence[str]]]) -> Iterator[Said]:
