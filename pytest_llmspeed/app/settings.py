@@ -124,7 +124,9 @@ class Settings:
         return {name: value for name, value in given.items() if value}
 
     def problems(self) -> list[str]:
-        """What contradicts itself on the command line."""
+        """What contradicts itself, or cannot be stored under."""
+        if self.environment and not any(char.isalnum() for char in self.environment):
+            return [f"llmspeed_environment = {self.environment!r} has no letter or digit to name a folder by"]
         if self.accept is not None and not self.update:
             return ["--llmspeed-accept needs --llmspeed-update-baseline beside it"]
         if self.accept is not None and not self.accept.strip():

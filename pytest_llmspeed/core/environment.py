@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -56,8 +57,12 @@ def environment_name(runner_class: str | None, hardware: Hardware, machine: Mach
 
 
 def slug(text: str) -> str:
-    """Return `text` in lower case with runs of other characters than letters, digits and dots as one dash."""
-    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.") or "unknown"
+    """Return `text` in lower case with runs of other characters than letters, digits and dots as one dash.
+
+    Letters of any script: machines that are named apart stay apart.
+    """
+    composed = unicodedata.normalize("NFC", text.lower())
+    return re.sub(r"(?:[^\w.]|_)+", "-", composed).strip("-.") or "unknown"
 
 
 def what_changed(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:

@@ -235,7 +235,7 @@ class Recorder:
         """The stratum of a load of that kind; of a second such load in the test another one."""
         name = f"{label}/" if label else ""
         name += f"load {hashlib.sha256(declared.encode()).hexdigest()[:6]}"
-        before = sum(load.stratum.partition(" #")[0] == name for load in self._loads)
+        before = sum(load.stratum == name or load.stratum.startswith(f"{name} #") for load in self._loads)
         return f"{name} #{before + 1}" if before else name
 
     def record_load(self, load: LoadResult, declared: str) -> None:

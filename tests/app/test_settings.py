@@ -211,10 +211,14 @@ def test_what_was_given_is_shown_in_the_report():
         ({"accept": "why"}, "--llmspeed-update-baseline"),
         ({"accept": ""}, "--llmspeed-update-baseline"),
         ({"accept": " ", "update": True}, "needs a reason"),
+        (
+            {"ini": {"environment": "—!"}, "update": True},
+            "llmspeed_environment = '—!' has no letter or digit",
+        ),
     ],
 )
 def test_options_that_contradict_each_other_are_named(given, words):
-    """Accepting needs an update beside it and a reason."""
+    """Accepting needs an update beside it and a reason, an environment a name that a folder can have."""
     (problem,) = Settings(**given).problems()
     assert words in problem
 

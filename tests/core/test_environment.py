@@ -40,11 +40,20 @@ def test_a_runner_class_stands_instead_of_all_else(hardware):
         ("", "unknown"),
         ("v1.2", "v1.2"),
         ("C:\\x", "c-x"),
+        ("x86_64", "x86-64"),
+        ("Büro Süd", "büro-süd"),
+        ("сервер 1", "сервер-1"),
+        ("大型机 / H200", "大型机-h200"),
     ],
 )
 def test_a_name_is_fit_for_a_folder(text, expected):
     """No separators, no leading dots, never empty."""
     assert slug(text) == expected
+
+
+def test_a_name_is_the_same_however_its_accents_are_written():
+    """Composed, or as a letter with a mark behind it."""
+    assert slug("Bu\u0308ro") == slug("B\u00fcro") == "b\u00fcro"
 
 
 def test_what_changed_is_told_old_to_new_in_order_of_name():

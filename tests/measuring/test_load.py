@@ -59,6 +59,14 @@ def test_what_a_load_measured_is_in_the_measurement(loop: LoopThread) -> None:
     assert min(sample.started_ms for sample in measurement.samples) == 0
 
 
+def test_equal_loads_are_told_apart_whatever_their_label(loop: LoopThread) -> None:
+    """A label may hold what the number of a repetition begins with."""
+    llm_client = client(loop)
+    loads = [llm_client.load("hello", concurrency=2, label="issue #12") for _ in range(3)]
+    first = loads[0].stratum
+    assert [load.stratum for load in loads] == [first, f"{first} #2", f"{first} #3"]
+
+
 def test_every_request_is_accounted_for_once(loop: LoopThread) -> None:
     """Also those that fail; they enter no latency."""
     load = client(loop, fail_every=10).load("hello", concurrency=5, requests=200, warmup=0)
