@@ -92,6 +92,7 @@ class LoadPlan:
             prompt=asked.prompt,
             max_tokens=asked.max_tokens if own else template.max_tokens,
             output_tokens=asked.output_tokens if own else template.output_tokens,
+            temperature=template.temperature if asked.temperature is None else asked.temperature,
             extra_body={**template.extra_body, **asked.extra_body},
         )
         return replace(request, prompt=(*before, *request.messages)) if before else request

@@ -124,10 +124,11 @@ def _batch_turn(row: _Row) -> Turn:
     if not isinstance(body, Mapping):
         raise row.refused("body", f"{body!r:.60} is no JSON object")
     inner = _Row(row.where, body)
-    known = ("messages", "prompt", "max_tokens", "max_completion_tokens", *NOT_SENT)
+    known = ("messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", *NOT_SENT)
     extra = {name: value for name, value in body.items() if name not in known}
     limit = inner.count("max_completion_tokens") or inner.count("max_tokens")
-    return Turn(_prompt(inner), max_tokens=limit, extra_body=extra)
+    drawn = inner.number("temperature") if body.get("temperature") is not None else None
+    return Turn(_prompt(inner), max_tokens=limit, extra_body=extra, temperature=drawn)
 
 
 def _plain_turn(row: _Row) -> Turn:

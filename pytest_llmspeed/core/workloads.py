@@ -26,14 +26,15 @@ Prompt = str | Sequence[Mapping[str, Any]]
 class Turn:
     """One request of a conversation: its new text or messages.
 
-    `max_tokens` and `output_tokens`, where given, stand before those of the load, as do the fields
-    of `extra_body`.
+    `max_tokens`, `output_tokens` and `temperature`, where given, stand before those of the load, as do
+    the fields of `extra_body`.
     """
 
     prompt: str | tuple[Mapping[str, Any], ...]
     max_tokens: int | None = None
     output_tokens: int | None = None
     extra_body: Mapping[str, Any] = field(default_factory=dict)
+    temperature: float | None = None
 
 
 Conversation = tuple[Turn, ...]
@@ -153,7 +154,10 @@ class Listed(Workload):
     def described(self) -> Any:
         """All that makes it what it is."""
         return [
-            [[turn.prompt, turn.max_tokens, turn.output_tokens, dict(turn.extra_body)] for turn in turns]
+            [
+                [turn.prompt, turn.max_tokens, turn.output_tokens, dict(turn.extra_body), turn.temperature]
+                for turn in turns
+            ]
             for turns in self.listed
         ]
 

@@ -15,7 +15,7 @@ GENERAL = "general"
 def read_prompt_set(path: Path, name: str) -> PromptSet:
     """Return the prompts of a file as a set of that name; raises `SettingsError` with file, line, field."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise SettingsError(f"prompt file {path} cannot be read: {why}") from error

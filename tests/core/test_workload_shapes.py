@@ -10,6 +10,8 @@ import pytest
 
 from pytest_llmspeed import read_trace, read_workload
 from pytest_llmspeed.core.errors import SettingsError
+from pytest_llmspeed.core.exchange import Request
+from pytest_llmspeed.core.load_plan import LoadPlan
 from pytest_llmspeed.core.workload_shapes import trace_of, workload_of
 
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -24,6 +26,17 @@ def test_openai_batch() -> None:
     body = {"model": "gpt", "messages": MESSAGES, "max_tokens": 9, "top_p": 0.5, "stream": False}
     (turn,) = workload_of(lines({"custom_id": "1", "body": body}), "b.jsonl").conversation(0)
     assert (turn.prompt, turn.max_tokens, turn.extra_body) == (tuple(MESSAGES), 9, {"top_p": 0.5})
+    assert turn.temperature is None
+
+
+def test_the_temperature_of_a_batch_row_is_that_of_its_request() -> None:
+    """No further field, which engines in process would refuse; rows without one have that of the load."""
+    bodies = [{"prompt": "x", "temperature": 0.9}, {"prompt": "x", "temperature": None}, {"prompt": "x"}]
+    workload = workload_of(lines(*({"body": body} for body in bodies)), "b.jsonl")
+    plan = LoadPlan(workload, Request("", temperature=0.2), slots=1, requests=3)
+    requests = [plan.request(planned, 0) for planned in plan.planned()]
+    assert [request.temperature for request in requests] == [0.9, 0.2, 0.2]
+    assert {tuple(request.extra_body) for request in requests} == {()}
 
 
 SHARED = {

@@ -160,6 +160,22 @@ def test_another_format_is_refused() -> None:
     assert "a prompt file is .jsonl, .yaml or .yml" in mistake("hi", "prompts.txt")
 
 
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\u0085"])
+def test_a_line_of_jsonl_ends_at_a_newline_alone(separator: str) -> None:
+    """JSON lets other separators stand in a text, where editors and models put them."""
+    row = json.dumps({"prompt": f"one{separator}two"}, ensure_ascii=False)
+    (prompt,) = parsed(f"{row}\r\n", "p.jsonl")
+    assert prompt.prompt == f"one{separator}two"
+
+
+@pytest.mark.parametrize(("name", "text"), [("p.jsonl", '{"prompt": "hi"}\n'), ("p.yaml", "- prompt: hi\n")])
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path, name: str, text: str) -> None:
+    """Editors of some systems write one."""
+    (tmp_path / name).write_text(text, encoding="utf-8-sig")
+    (prompt,) = read_prompt_set(tmp_path / name, name).prompts
+    assert prompt.prompt == "hi"
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     """With why it cannot be read."""
     with pytest.raises(SettingsError, match=r"gone\.yaml cannot be read: No such file"):

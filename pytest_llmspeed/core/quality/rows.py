@@ -46,7 +46,7 @@ def rows_of(text: str, file: str) -> list[Row]:
 
 
 def _rows_of_jsonl(text: str, file: str) -> Iterator[Row]:
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
