@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -79,10 +81,18 @@ def _locked(run: Run, spec: EngineSpec, request: pytest.FixtureRequest) -> Devic
     device = run.registry.measured_on(spec)
     if device is None:
         return None
-    terminal = request.config.pluginmanager.get_plugin("terminalreporter")
     lock = DeviceLock(device, owner=request.node.nodeid)
-    lock.acquire(on_wait=terminal.write_line if terminal else lambda _: None)
+    lock.acquire(on_wait=partial(_tell_now, request.config))
     return lock
+
+
+def _tell_now(config: pytest.Config, message: str) -> None:
+    """Say something while a test is set up: pytest captures what is written then."""
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    capture = config.pluginmanager.get_plugin("capturemanager")
+    with capture.global_and_fixture_disabled() if capture else nullcontext():
+        if terminal:
+            terminal.write_line(message)
 
 
 @pytest.fixture

@@ -60,8 +60,12 @@ class DeviceLock:
             time.sleep(POLL_S)
 
     def release(self) -> None:
-        """Give the lock back. Releasing twice is fine."""
+        """Give the lock back. Releasing twice is fine.
+
+        Closing the file would not do: a child that was forked meanwhile holds it open.
+        """
         if self._file is not None:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
             self._file.close()
             self._file = None
 

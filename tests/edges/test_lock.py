@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,20 +24,43 @@ sys.stdin.read()
 """
 
 
+FORK = """
+import os, sys, pathlib
+from pytest_llmspeed.edges.lock import DeviceLock
+held = DeviceLock("gpu 0", "test_other", pathlib.Path(sys.argv[1]))
+held.acquire()
+if os.fork() == 0:
+    sys.stdin.read()
+    os._exit(0)
+held.release()
+print("held", flush=True)
+os.wait()
+"""
+
+
+@contextmanager
+def process(script: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process, once it has had the lock; its input ends with the test."""
+    started = subprocess.Popen(
+        [sys.executable, "-c", script, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert started.stdout is not None
+    assert started.stdin is not None
+    try:
+        assert started.stdout.readline() == "held\n"
+        yield started
+    finally:
+        started.kill()
+        started.wait()
+        started.stdout.close()
+        started.stdin.close()
+
+
 @pytest.fixture
 def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process that holds the lock until its input ends."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-    yield process
-    process.kill()
-    process.wait()
-    process.stdout.close()
-    if process.stdin is not None:
-        process.stdin.close()
+    with process(HOLD, tmp_path) as started:
+        yield started
 
 
 def test_a_free_device_is_had_at_once(tmp_path: Path) -> None:
@@ -45,6 +69,14 @@ def test_a_free_device_is_had_at_once(tmp_path: Path) -> None:
         held = DeviceLock(device, "test_it", tmp_path)
         held.acquire(on_wait=pytest.fail)
         held.release()
+        held.release()
+
+
+def test_a_forked_child_holds_nobody_up(tmp_path: Path) -> None:
+    """A pool of processes that the application under test forked outlives the test, not its lock."""
+    with process(FORK, tmp_path):
+        held = DeviceLock("gpu 0", "test_it", tmp_path)
+        held.acquire(on_wait=pytest.fail)
         held.release()
 
 

@@ -1,4 +1,4 @@
-"""Under pytest-xdist: one measurement at a time on a device, and a worker that dies."""
+"""One measurement at a time on a device; under pytest-xdist, and when a worker dies."""
 
 from __future__ import annotations
 
@@ -88,3 +88,22 @@ def test_loadgroup_does_not_change_the_identity(project: Project) -> None:
     (test,) = project.report["tests"]
     assert test["identity"] == "test_it.py::test_it"
     assert {found["sessions"] for found in test["comparisons"]} == {2}
+
+
+def test_who_is_waited_for_is_on_the_terminal_at_once(project: Project) -> None:
+    """What is written while a test is set up goes to nobody's eyes, unless the capture is set aside."""
+    project.write(
+        "def test_it(llm_client): llm_client.generate('hello')",
+        conftest="""
+from types import SimpleNamespace
+from pytest_llmspeed.edges import lock
+
+other = lock.DeviceLock("local", "test_of_another_run")
+other.acquire()
+lock.PATIENCE_S = -1
+lock.time = SimpleNamespace(monotonic=lambda: 0, sleep=lambda _: other.release())
+""",
+    )
+    result = project.pytester.runpytest_subprocess()
+    result.assert_outcomes(passed=1)
+    shows(result, "waiting for 'local', which test_of_another_run (process ")
