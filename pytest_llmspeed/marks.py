@@ -95,11 +95,16 @@ def _choices(definition: pytest.Item, own: Sequence[pytest.Mark], run: Run) -> l
 
     `own` are the marks of the parameter set that the run is for: they stand before all others.
     """
-    marks = _closest([list(own), *_layers(definition)], definition.path.parent)
+    return _distinct(_closest([list(own), *_layers(definition)], definition.path.parent), run)
+
+
+def _distinct(marks: Sequence[BackendMark], run: Run) -> list[Choice]:
+    """The engines that marks and `--llmspeed-backend` come to; a named one by its own marks, if any."""
     named: list[str | None] = [*run.settings.backends] or [None]
     by_spec: dict[EngineSpec, Choice] = {}
     for name in named:
-        for mark in marks or (None,):
+        written = [mark for mark in marks if mark.name == name] or marks
+        for mark in written or (None,):
             spec = spec_for(run.settings, run.registry, mark, name)
             taken = [choice.id for choice in by_spec.values()]
             unique = spec.id if spec.id not in taken else f"{spec.id}-{len(taken) + 1}"
@@ -118,12 +123,14 @@ def _choice(item: pytest.Item, layers: list[list[pytest.Mark]], run: Run) -> Cho
         chosen: Choice = callspec.params[PARAMETER]
         return chosen
     marks = _closest(layers, item.path.parent)
-    if len(marks) > 1 or len(run.settings.backends) > 1:
-        raise SettingsError(
-            "it should run once on each of several backends, which a test that is no function with "
-            "our fixture among its arguments cannot: name one backend"
-        )
-    return Choice(marks[0] if marks else None)
+    if len(marks) <= 1 and len(run.settings.backends) <= 1:
+        return Choice(marks[0] if marks else None)
+    if len(choices := _distinct(marks, run)) == 1:
+        return choices[0]
+    raise SettingsError(
+        "it should run once on each of several backends, which a test that is no function with "
+        "our fixture among its arguments cannot: name one backend"
+    )
 
 
 def _closest(layers: Sequence[Sequence[pytest.Mark]], folder: Path) -> list[BackendMark]:

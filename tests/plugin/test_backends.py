@@ -155,6 +155,38 @@ def test_two_backends_on_the_command_line_run_every_test_twice(project: Project)
     assert backends(project) == {"test_it[scripted2]": "scripted2 auto", "test_it[scripted]": "scripted auto"}
 
 
+BOTH = """
+    import pytest
+
+    @pytest.mark.llm_backend("scripted", precision="fp32", ttft_ms=50)
+    @pytest.mark.llm_backend("scripted2", precision="bf16", ttft_ms=70)
+    def test_it(llm_client): llm_client.measure("x", max_tokens=8)
+"""
+
+
+@pytest.mark.parametrize(("named", "option"), [("scripted", 50), ("scripted2", 70)])
+def test_a_named_backend_runs_by_the_mark_that_was_written_for_it(
+    project: Project, named: str, option: int
+) -> None:
+    """Of a test marked for two, the one that is named runs once, as marked, and meets its own baseline."""
+    project.write(BOTH)
+    project.record(2)
+    project.run(f"--llmspeed-backend={named}").assert_outcomes(passed=1)
+    (test,) = project.report["tests"]
+    assert test["backend"]["options"] == {"ttft_ms": option}
+    assert {found["sessions"] for found in test["comparisons"]} == {2}
+
+
+def test_marks_that_an_option_makes_the_same_run_once(project: Project) -> None:
+    """One precision for both marks of a backend leaves one engine to run on."""
+    project.write(
+        BOTH.replace("scripted2", "scripted").replace(", ttft_ms=50", "").replace(", ttft_ms=70", "")
+    )
+    project.run().assert_outcomes(passed=2)
+    project.run("--llmspeed-precision=bf16").assert_outcomes(passed=1)
+    assert backends(project) == {"test_it": "scripted bf16"}
+
+
 def test_getfixturevalue_leases_an_engine(project: Project) -> None:
     """A client asked for at run time is measured and judged like any other."""
     project.write(
