@@ -130,8 +130,10 @@ def attach(report: pytest.TestReport, item: pytest.Item) -> None:
     record = state.record or _raw_record(item, state)
     text = run_of(item.config).settings.json_text
     shown = test_to_builtins(replace(record, outcome=_outcome(report)), text=text)
-    report.llmspeed = {**shown, "snapshots": list(record.snapshots)}  # type: ignore[attr-defined]
-    problems = () if _says(report, record.problems) else record.problems
+    ours = _says(report, record.problems)
+    between = {"snapshots": list(record.snapshots), "body_failed": report.failed and not ours}
+    report.llmspeed = {**shown, **between}  # type: ignore[attr-defined]
+    problems = () if ours else record.problems
     said = [*problems, *record.advice]
     if report.failed and said:
         report.sections.append(("llmspeed", "\n".join(said)))
@@ -160,6 +162,8 @@ def collect(report: pytest.TestReport, run: Run) -> None:
         run.records[report.nodeid] = test_from_builtins(shown)
     if report.failed:
         run.failed[report.nodeid] = "failed" if report.when == "call" else "error"
+    if report.failed and report.when == "call" and (shown is None or shown["body_failed"]):
+        run.failed_bodies.add(report.nodeid)
 
 
 def is_complete(exitstatus: int) -> bool:

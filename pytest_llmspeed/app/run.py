@@ -49,6 +49,7 @@ class Run:
         self.quality_sets = QualitySets(settings, folder)
         self.records: dict[str, TestRecord] = {}
         self.failed: dict[str, str] = {}
+        self.failed_bodies: set[str] = set()
         self.collected: set[str] | None = None
         self.stored_files: list[Path] = []
         self.history = History(self.store)
@@ -136,12 +137,17 @@ class Run:
         tests = [
             Judged(record, *(self._held_against.get(nodeid) or self._hold(record)))
             for nodeid, record in self.records.items()
-            if record.comparisons and record.verdict is not Verdict.INVALID
+            if self._counts_in_the_suite(record)
         ]
         if tests:
             comparisons = max(self._comparisons(each.record.environment) for each in tests)
             self._suite = judge_suite(tests, comparisons, self.settings.accept)
         return self._suite is None or not self._suite.fails
+
+    def _counts_in_the_suite(self, record: TestRecord) -> bool:
+        """True if a test passed, or failed by its verdicts alone: neither skipped, nor expected to fail."""
+        by_verdicts = record.outcome in ("passed", "failed") and record.nodeid not in self.failed_bodies
+        return by_verdicts and bool(record.comparisons) and record.verdict is not Verdict.INVALID
 
     def _comparisons(self, environment: str) -> int:
         """M: the comparisons stored for an environment, or of the selected tests if those are more."""

@@ -90,3 +90,12 @@ def test_five_tests_are_no_suite(project: Project) -> None:
     project.record(2)
     project.run()
     assert project.report["run"]["suite_verdict"] is None
+
+
+def test_only_what_its_speed_decided_counts(eight: Project) -> None:
+    """What is expected to fail, is skipped or fails in its body says nothing of the suite."""
+    eight.script(seed=3, factor=1.3)
+    for end, code in {"pytest.xfail('known')": 0, "pytest.skip('not today')": 0, "assert n < 3": 1}.items():
+        eight.write(TESTS.replace("    LONE =", f"        {end}\n\n    LONE ="))
+        assert eight.run().ret == code
+        assert eight.report["run"]["suite_verdict"] is None
