@@ -154,12 +154,18 @@ def _outcome(report: pytest.TestReport) -> str:
 
 
 def collect(report: pytest.TestReport, run: Run) -> None:
-    """Take the record off a report; note what failed, also beside the body: a teardown, a subtest."""
+    """Take the record off a report; note what failed, also beside the body: a teardown, a subtest.
+
+    An attempt that pytest-rerunfailures follows by another has an outcome of its own.
+    """
     from pytest_llmspeed.core.record import test_from_builtins
 
     shown: dict[str, Any] | None = getattr(report, "llmspeed", None)
     if shown is not None:
         run.records[report.nodeid] = test_from_builtins(shown)
+    attempt: str = report.outcome
+    if attempt == "rerun":
+        run.rerun.add(report.nodeid)
     if report.failed:
         run.failed[report.nodeid] = "failed" if report.when == "call" else "error"
     if report.failed and report.when == "call" and (shown is None or shown["body_failed"]):

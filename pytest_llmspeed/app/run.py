@@ -50,6 +50,7 @@ class Run:
         self.records: dict[str, TestRecord] = {}
         self.failed: dict[str, str] = {}
         self.failed_bodies: set[str] = set()
+        self.rerun: set[str] = set()
         self.collected: set[str] | None = None
         self.stored_files: list[Path] = []
         self.history = History(self.store)
@@ -165,11 +166,8 @@ class Run:
     @property
     def finished(self) -> RunRecord:
         """The record of this run with all its tests."""
-        tests = tuple(
-            replace(record, outcome=self.failed.get(nodeid, "")) if self._failed_beside(nodeid) else record
-            for nodeid, record in self.records.items()
-        )
-        return replace(self.facts, tests=tuple(map(self._accepted, tests)), suite=self._suite)
+        tests = (self._accepted(self._after_all(record)) for record in self.records.values())
+        return replace(self.facts, tests=tuple(tests), suite=self._suite)
 
     def _accepted(self, test: TestRecord) -> TestRecord:
         """The test, accepted if it is of a suite whose slowdown was, and has no problem of its own."""
@@ -177,9 +175,14 @@ class Run:
             return test
         return replace(test, accepted=test.accepted or self._suite.accepted)
 
-    def _failed_beside(self, nodeid: str) -> bool:
-        """True if a test whose body passed failed all the same, in its teardown or a subtest."""
-        return nodeid in self.failed and self.records[nodeid].outcome == "passed"
+    def _after_all(self, record: TestRecord) -> TestRecord:
+        """The record with what was beside its body: a teardown or subtest that failed, an attempt before."""
+        if record.nodeid in self.failed and record.outcome == "passed":
+            record = replace(record, outcome=self.failed[record.nodeid])
+        if record.nodeid not in self.rerun:
+            return record
+        said = (advice.not_stored_after_rerun(),) if self.settings.update and not record.problems else ()
+        return replace(record, rerun=True, advice=(*record.advice, *said))
 
     def write(self, *, may_store: bool) -> bool:
         """Write baselines, if asked for and allowed, and the reports; return False if any of it failed.

@@ -40,10 +40,11 @@ def _by_the_suite(run: RunRecord, test: TestRecord) -> TestRecord:
 
 
 def may_be_stored(test: TestRecord) -> bool:
-    """True if the test passed in all phases on a quiet machine, with a verdict that may be stored."""
+    """True if the test passed in all phases at once, on a quiet machine, with a verdict for the store."""
     if (
         test.outcome != "passed"
         or test.partial
+        or test.rerun
         or test.verdict is None
         or test.problems
         or test.was_disturbed

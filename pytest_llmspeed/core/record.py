@@ -59,7 +59,8 @@ class TestRecord:
     """All that is known of one test at the end of its body, and its verdicts.
 
     `workload` is what the test declared of its requests, one line a kind of call. `problems` are
-    the sentences that fail the test, `advice` those that do not. `partial` marks an interrupted one.
+    the sentences that fail the test, `advice` those that do not. `partial` marks an interrupted one,
+    `rerun` one that an earlier attempt of this run did not pass.
     `side` is None of a test that runs on one engine.
     `quality` is what was found of its answers, `snapshots` what the store keeps of them, in builtins.
     """
@@ -81,6 +82,7 @@ class TestRecord:
     advice: tuple[str, ...] = ()
     accepted: str | None = None
     partial: bool = False
+    rerun: bool = False
     quality: tuple[SetFindings, ...] = ()
     snapshots: tuple[Mapping[str, Any], ...] = ()
 

@@ -68,6 +68,11 @@ def test_an_interrupted_test_is_not_stored(good):
     assert not may_be_stored(replace(good, partial=True))
 
 
+def test_a_test_that_passed_when_it_was_run_again_is_not_stored(good):
+    """Only the better one of its attempts would be."""
+    assert not may_be_stored(replace(good, rerun=True))
+
+
 def test_an_accepted_slowdown_is_stored(good):
     """With its reason; one that failed all the same is not."""
     accepted = replace(good, verdict=Verdict.SLOWER, accepted="larger context")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
-from support import shows
+from support import RERUNS, shows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -134,6 +134,43 @@ def test_only_what_passed_is_stored(project: Project) -> None:
     project.run("--llmspeed-update-baseline").assert_outcomes(passed=1, failed=1)
     (path,) = project.run_files
     assert [test["identity"] for test in json.loads(path.read_text())["tests"]] == ["test_it.py::test_good"]
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_test_that_passed_only_when_it_was_run_again_is_not_stored(project: Project, workers: str) -> None:
+    """A body, a budget or a set-up that failed at first; the closing section says why."""
+    project.write(
+        """
+        import pathlib
+        import pytest
+
+        def again(name):
+            before = pathlib.Path(name).exists()
+            pathlib.Path(name).touch()
+            return before
+
+        @pytest.fixture
+        def set_up(): assert again("set_up")
+
+        def test_body(llm_client):
+            llm_client.measure("hello", max_tokens=8)
+            assert again("body")
+
+        @pytest.mark.llm_budget(ttft_ms=500)
+        def test_budget(llm_client, monkeypatch):
+            monkeypatch.setenv("SCRIPTED_FACTOR", "1" if again("budget") else "9")
+            llm_client.measure("hello", max_tokens=8)
+
+        def test_set_up(set_up, llm_client): llm_client.measure("hello", max_tokens=8)
+
+        def test_good(llm_client): llm_client.measure("hello", max_tokens=8)
+        """
+    )
+    result = project.run(*RERUNS, "--reruns=1", "--llmspeed-update-baseline", "-n", workers)
+    assert result.parseoutcomes() == {"passed": 4, "rerun": 3}
+    (path,) = project.run_files
+    assert [test["identity"] for test in json.loads(path.read_text())["tests"]] == ["test_it.py::test_good"]
+    shows(result, "3 tests: an earlier attempt of this test failed, so this run of it is not stored")
 
 
 def test_another_key_is_incomparable_and_says_what_differs(project: Project) -> None:
