@@ -137,13 +137,13 @@ class LLMClient:
         )
         start, needed = self._recorder.count, self._rounds_needed(label)
         if rounds == "auto":
-            least = needed if needed > LEAST_ROUNDS else 0
-            enough = steady_enough(self._recorder, start, least)
+            enough = steady_enough(self._recorder, start, requests_needed(self._budgets, label, 0))
             planned = round_loop(
                 self._recorder, max(AUTO_STOPS[-1], needed), warmup, body=False, enough=enough
             )
         else:
-            planned = round_loop(self._recorder, rounds or needed, warmup, body=False)
+            count = needed if rounds is None else rounds
+            planned = round_loop(self._recorder, count, warmup, body=False)
         for _ in planned:
             self._send(request, "measure", label)
         return self._recorder.since(start)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support import shows
 
 TEST = """
     import pytest
@@ -22,11 +23,19 @@ def test_it_stops_once_the_times_are_steady(project, spread, expected):
     assert len(project.test()["measurement"]["requests"]) == expected
 
 
-def test_a_budget_that_needs_more_rounds_gets_them(project):
-    """A p95 needs twenty, however steady the times are."""
-    project.write(
-        TEST.replace("@pytest.mark.param", "@pytest.mark.llm_budget(ttft_p95_ms=500)\n    @pytest.mark.param")
-    )
+@pytest.mark.parametrize(("statistic", "expected"), [("p80", 5), ("p81", 10), ("p90", 10), ("p95", 20)])
+def test_a_budget_that_needs_more_rounds_gets_them(project, statistic, expected):
+    """A p90 needs ten and a p95 twenty, however steady the times are."""
+    budget = f"@pytest.mark.llm_budget(ttft_{statistic}_ms=500)"
+    project.write(TEST.replace("@pytest.mark.param", f"{budget}\n    @pytest.mark.param"))
     project.script(spread=0.001)
     project.run().assert_outcomes(passed=1)
-    assert len(project.test()["measurement"]["requests"]) == 20
+    assert len(project.test()["measurement"]["requests"]) == expected
+
+
+def test_no_round_at_all_is_a_mistake(project):
+    """rounds=0 is told, not taken for as many as usual."""
+    project.write(TEST.replace('"auto"', "0"))
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    shows(result, "rounds(0, warmup=2): at least one round")
