@@ -13,6 +13,7 @@ from pytest_llmspeed.app.run import Run
 from pytest_llmspeed.app.settings import BackendMark, spec_for
 from pytest_llmspeed.core.budgets import Budget, parse_budgets
 from pytest_llmspeed.core.errors import LLMSpeedError, SettingsError
+from pytest_llmspeed.core.exchange import plain_text
 from pytest_llmspeed.core.quality.answers import PlannedCheck
 from pytest_llmspeed.core.record import Side
 from pytest_llmspeed.edges.engines.base import EngineSpec
@@ -147,7 +148,7 @@ def _backend_mark(mark: pytest.Mark, folder: Path) -> BackendMark:
     if len(mark.args) > 1 or not isinstance(name, str):
         raise SettingsError('llm_backend takes one name, as in llm_backend("transformers", model="…")')
     model, precision = options.pop("model", None), options.pop("precision", None)
-    return BackendMark(name, None if model is None else str(model), precision, options, folder)
+    return BackendMark(name, None if model is None else str(plain_text(model)), precision, options, folder)
 
 
 def _merged(layers: Sequence[Sequence[pytest.Mark]]) -> dict[Any, Budget]:

@@ -34,6 +34,7 @@ FLOORS: list[dict[str, set[str]]] = [
         "core.verdicts": {"core.metrics"},
         "core.budgets": {
             "core.errors",
+            "core.exchange",
             "core.load_advice",
             "core.measurement",
             "core.metrics",
@@ -49,6 +50,7 @@ FLOORS: list[dict[str, set[str]]] = [
         "core.columns": set(),
         "core.sample_record": {"core.columns", "core.metrics"},
         "core.record": {
+            "core.exchange",
             "core.load_record",
             "core.measurement",
             "core.quality.findings",

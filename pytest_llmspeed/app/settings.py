@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_llmspeed.core.errors import SettingsError
+from pytest_llmspeed.core.exchange import plain_text
 from pytest_llmspeed.edges.engines.base import EngineSpec
 from pytest_llmspeed.edges.engines.registry import Registry
 
@@ -159,7 +160,8 @@ def spec_for(
     model, precision = settings.origin("model", mark), settings.origin("precision", mark)
     at_run_time = options.pop("model", None)
     model_name = at_run_time if model is None else _located(model)
-    return EngineSpec.of(name, model_name, None if precision is None else precision.value, options)
+    asked = None if precision is None else plain_text(precision.value)
+    return EngineSpec.of(plain_text(name), plain_text(model_name), asked, options)
 
 
 def _run_time_options(registry: Registry, backend: str, given: Mapping[str, Any]) -> dict[str, Any]:

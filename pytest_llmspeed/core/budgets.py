@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import isfinite, isnan
 
 from pytest_llmspeed.core.errors import SettingsError, TooFewSamplesError, did_you_mean
+from pytest_llmspeed.core.exchange import plain_text
 from pytest_llmspeed.core.load_advice import no_load, no_load_figure, no_slo
 from pytest_llmspeed.core.measurement import Measurement
 from pytest_llmspeed.core.metrics import METRICS, TOKENS_PER_EVENT_LIMIT, Metric
@@ -80,7 +81,7 @@ def _narrowing(limits: Mapping[str, object], name: str) -> str | None:
     value = limits.get(name)
     if value is not None and not isinstance(value, str):
         raise SettingsError(f"llm_budget({name}={value!r}): {name} takes a string")
-    return value
+    return plain_text(value)
 
 
 def _metric_and_statistic(name: str) -> tuple[Metric, str]:

@@ -10,10 +10,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 Endpoint = Literal["chat", "completions", "responses"]
 TokenSource = Literal["engine", "usage", "tokenizer"]
+Text = TypeVar("Text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,14 @@ class Exchange:
     def joined(self, part: Literal["text", "reasoning", "refusal", "tool_call"]) -> str:
         """All of the first choice's `part`, joined."""
         return whole_text("".join(getattr(event, part) for event in self.events if event.choice == 0))
+
+
+def plain_text(text: Text) -> Text:
+    """Return a string without the class that it may have, of an Enum say; anything else as it is.
+
+    Only builtins cross to another process. `str()` would name the member instead of its value.
+    """
+    return str.__str__(text) if isinstance(text, str) else text  # type: ignore[return-value]
 
 
 def whole_text(text: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from pytest_llmspeed.core.exchange import Exchange, TokenSource
+from pytest_llmspeed.core.exchange import Exchange, TokenSource, plain_text
 
 Direction = Literal["lower", "higher"]
 CallKind = Literal["generate", "measure", "rounds", "load", "sdk"]
@@ -167,10 +167,10 @@ def sample_of(
         itl_ms=timing.itl_ms,
         output_events=len(exchange.events),
         output_tokens=tokens,
-        prompt_tokens=usage.prompt_tokens if usage else None,
-        cached_tokens=usage.cached_tokens if usage else None,
+        prompt_tokens=_count(usage.prompt_tokens) if usage else None,
+        cached_tokens=_count(usage.cached_tokens) if usage else None,
         token_source=exchange.token_source if tokens is not None else None,
-        finish_reason=exchange.finish_reason,
+        finish_reason=plain_text(exchange.finish_reason),
         text=exchange.joined("text"),
         error=error,
         flags=_flags(exchange, failed=error is not None, foreign_cpu=foreign_cpu),
@@ -195,7 +195,7 @@ class _Timing:
 def _timing(exchange: Exchange) -> _Timing:
     events, t0 = exchange.events, exchange.started_s
     tokens, _ = _visible_tokens(exchange)
-    e2e_s = events[-1].stamp_s - t0
+    e2e_s = float(events[-1].stamp_s - t0)
     whole = "cancelled" not in exchange.notes  # the caller ended it: its length says nothing
     throughput = tokens / e2e_s if tokens and e2e_s > 0 and whole else None
     e2e_ms = _ms(e2e_s) if whole else None
@@ -217,8 +217,8 @@ def _tpot_ms(exchange: Exchange, tokens: int | None) -> float | None:
     events = exchange.events
     if tokens is None or len(events) < 2:
         return None
-    first = events[0].tokens if events[0].tokens is not None else 1
-    after_first = tokens - first
+    first = _count(events[0].tokens)
+    after_first = tokens - (1 if first is None else first)
     if after_first < 1:
         return None
     return _ms((events[-1].stamp_s - events[0].stamp_s) / after_first)
@@ -232,12 +232,13 @@ def _gaps_ms(exchange: Exchange) -> tuple[float, ...]:
 def _visible_tokens(exchange: Exchange) -> tuple[int | None, bool]:
     """N, and whether reasoning tokens that were never streamed were taken off it."""
     usage = exchange.usage
-    if usage is None or usage.output_tokens is None:
+    tokens = _count(usage.output_tokens) if usage else None
+    if usage is None or tokens is None:
         return None, False
-    hidden = usage.reasoning_tokens or 0
+    hidden = _count(usage.reasoning_tokens) or 0
     if not hidden or any(event.reasoning for event in exchange.events):
-        return usage.output_tokens, False
-    seen = usage.output_tokens - hidden
+        return tokens, False
+    seen = tokens - hidden
     return (seen, True) if seen >= 0 else (None, True)
 
 
@@ -275,4 +276,9 @@ def _middle(values: tuple[float, ...]) -> float | None:
 
 
 def _ms(seconds: float) -> float:
-    return seconds * 1000
+    return float(seconds) * 1000
+
+
+def _count(tokens: int | None) -> int | None:
+    """A count as a builtin: engines may have it from NumPy."""
+    return None if tokens is None else int(tokens)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from pytest_llmspeed.core.exchange import plain_text
 from pytest_llmspeed.core.load_record import load_from_builtins, load_to_builtins, load_to_stored
 from pytest_llmspeed.core.measurement import SUMMARY_METRICS, Measurement, busy_strata
 from pytest_llmspeed.core.quality import findings
@@ -43,6 +44,10 @@ class Backend:
     versions: Mapping[str, str] = field(default_factory=dict)
     precision_source: str | None = None
     load_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("name", "model", "revision", "precision", "prefix_cache", "precision_source"):
+            object.__setattr__(self, name, plain_text(getattr(self, name)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,8 +271,12 @@ test_to_stored.__test__ = False  # type: ignore[attr-defined]
 
 def _backend_to_builtins(backend: Backend) -> dict[str, Any]:
     shown = {field.name: getattr(backend, field.name) for field in fields(Backend)}
-    shown |= {"options": _plain(backend.options), "versions": dict(backend.versions)}
+    shown |= {"options": _plain(backend.options), "versions": _texts(backend.versions)}
     return {**shown, "load_s": rounded(backend.load_s)}
+
+
+def _texts(versions: Mapping[str, str]) -> dict[str, str]:
+    return {str(name): str(version) for name, version in versions.items()}
 
 
 def _plain(value: Any) -> Any:

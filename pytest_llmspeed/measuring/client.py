@@ -11,7 +11,7 @@ from pytest_llmspeed.core.arrivals import Rate
 from pytest_llmspeed.core.budgets import Budget, requests_needed
 from pytest_llmspeed.core.curves import Curve
 from pytest_llmspeed.core.errors import GenerationError, SettingsError
-from pytest_llmspeed.core.exchange import Endpoint, Exchange, Request
+from pytest_llmspeed.core.exchange import Endpoint, Exchange, Request, plain_text
 from pytest_llmspeed.core.load_result import LoadResult
 from pytest_llmspeed.core.measurement import Answer, Measurement
 from pytest_llmspeed.core.metrics import CallKind, Sample
@@ -194,7 +194,7 @@ class LLMClient:
             least_requests=self._rounds_needed(label),
             warmup=warmup,
             slo=slo,
-            label=label,
+            label=plain_text(label),
         )
         return run_load(asked, self._engine, self._loop, self._recorder, self._recorder.watch)
 
@@ -240,7 +240,7 @@ class LLMClient:
             least_requests=self._rounds_needed(label),
             warmup=None,
             slo=slo,
-            label=label,
+            label=plain_text(label),
         )
         budgets = [budget for budget in self._budgets if budget.label in (None, label)]
         return run_sweep(

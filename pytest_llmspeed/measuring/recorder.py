@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import RLock
 
-from pytest_llmspeed.core.exchange import Exchange, Request
+from pytest_llmspeed.core.exchange import Exchange, Request, plain_text
 from pytest_llmspeed.core.load_result import LoadResult
 from pytest_llmspeed.core.measurement import Measurement
 from pytest_llmspeed.core.metrics import CallKind, Sample, sample_of
@@ -204,6 +204,7 @@ class Recorder:
 
     def _place(self, request: Request, call: CallKind, label: str | None) -> Place:
         kind: CallKind = "rounds" if self.in_body and call == "generate" else call
+        label = plain_text(label)
         declared = _declared(request, kind, label)
         return Place(kind, label, self._stratum(request, kind, label, declared), declared, self._warming)
 

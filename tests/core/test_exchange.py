@@ -1,8 +1,10 @@
 """What a request asks for, and how an exchange is read."""
 
+from enum import Enum, StrEnum
+
 import pytest
 
-from pytest_llmspeed.core.exchange import Event, Exchange, Request
+from pytest_llmspeed.core.exchange import Event, Exchange, Request, plain_text
 
 MESSAGES = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"})
 
@@ -104,3 +106,19 @@ def test_a_forced_length_is_the_limit_too():
     """max_tokens has a default, so that a forced length must win over it."""
     assert Request("x", max_tokens=128, output_tokens=200).limit == 200
     assert Request("x", max_tokens=128).limit == 128
+
+
+class Label(StrEnum):
+    CHAT = "chat"
+
+
+class OldLabel(str, Enum):  # noqa: UP042 (people have them)
+    CHAT = "chat"
+
+
+@pytest.mark.parametrize("member", [Label.CHAT, OldLabel.CHAT, "chat"])
+def test_a_member_of_an_enum_is_the_text_that_it_stands_for(member):
+    """Its value, without its class; what is no text stays."""
+    assert plain_text(member) == "chat"
+    assert type(plain_text(member)) is str
+    assert plain_text(None) is None

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from pytest_llmspeed.core.exchange import Event, Exchange, Request, Usage
@@ -247,6 +248,17 @@ def test_a_stream_cancelled_before_any_output_has_no_latency():
     sample = sample_of(streamed(finish_reason=None, notes=frozenset({"cancelled"})))
     assert sample.ok
     assert [getattr(sample, name) for name in LATENCIES] == [None] * len(LATENCIES)
+
+
+def test_figures_are_builtins_whatever_the_engine_counts_with():
+    """Counts and stamps from NumPy: a figure that keeps its type reaches neither JSON nor the controller."""
+    usage = Usage(np.int64(12), np.int64(4), np.int32(4), np.int64(1))
+    events = [token(np.float64(after_ms), tokens=np.int64(1)) for after_ms in (20, 25, 32)]
+    sample = sample_of(streamed(*events, usage=usage), origin_s=np.float64(T0))
+    counts = (sample.prompt_tokens, sample.output_tokens, sample.cached_tokens)
+    assert [type(count) for count in counts] == [int] * 3
+    times = [getattr(sample, name) for name in (*LATENCIES, "started_ms")]
+    assert {type(figure) for figure in (*times, *sample.itl_ms)} == {float}
 
 
 def test_started_counts_from_the_origin():

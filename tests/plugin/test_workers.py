@@ -107,3 +107,29 @@ lock.time = SimpleNamespace(monotonic=lambda: 0, sleep=lambda _: other.release()
     result = project.pytester.runpytest_subprocess()
     result.assert_outcomes(passed=1)
     shows(result, "waiting for 'local', which test_of_another_run (process ")
+
+
+def test_members_of_an_enum_cross_to_the_controller(project: Project) -> None:
+    """As labels, budget labels, models and precisions they are the text that they stand for."""
+    project.write(
+        """
+        import enum
+        import pytest
+
+        class Name(str, enum.Enum):
+            ENGINE, MODEL, PRECISION, CHAT = "crowd", "some/model", "bf16", "chat"
+
+        @pytest.mark.llm_backend(Name.ENGINE, model=Name.MODEL, precision=Name.PRECISION)
+        @pytest.mark.llm_budget(ttft_ms=300, label=Name.CHAT, backend=Name.ENGINE)
+        def test_it(llm_client):
+            llm_client.measure("hello", max_tokens=8, label=Name.CHAT)
+            llm_client.load("hello", concurrency=1, requests=10, max_tokens=8, label=Name.CHAT)
+        """
+    )
+    project.run("-n", "1", "--llmspeed-update-baseline").assert_outcomes(passed=1)
+    test = project.test()
+    backend = test["backend"]
+    assert [backend[name] for name in ("name", "model", "precision")] == ["crowd", "some/model", "bf16"]
+    assert {request["label"] for request in test["measurement"]["requests"]} == {"chat"}
+    assert [check["label"] for check in test["budgets"]] == ["chat"]
+    assert "Name." not in str(test["key"])
