@@ -32,6 +32,8 @@ __all__ = ["_llmspeed_backend", "llm_backend", "llm_backend_options", "llm_clien
 
 NARROWING = ("lf", "keyword", "markexpr", "deselect", "ignore", "ignore_glob")
 """Options of pytest that leave tests out."""
+COLLECTED = "llmspeed_collected"
+"""What a worker tells of the tests that it collected."""
 MARKERS = (
     "llm_backend(name, model=, precision=, **engine_options): the engine that a test runs on",
     "llm_budget(**limits): limits such as ttft_ms=300, tpot_p95_ms=40, throughput_tps=25, error_rate=0",
@@ -85,10 +87,10 @@ class LLMSpeed:
 
     @property
     def is_full_run(self) -> bool:
-        """True if nothing narrows the run: no paths, no selection, no worker's share."""
+        """True if nothing narrows the run, as far as this process knows: no paths, no selection."""
         given = (self.config.getoption(name, None) for name in NARROWING)
-        narrowed = self.config.args_source is pytest.Config.ArgsSource.ARGS or any(given)
-        return not (narrowed or self._deselected or is_worker(self.config))
+        by_paths = self.config.args_source is pytest.Config.ArgsSource.ARGS and not is_worker(self.config)
+        return not (by_paths or any(given) or self._deselected)
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         self._deselected = self._deselected or bool(items)
@@ -115,13 +117,26 @@ class LLMSpeed:
         if not plans:
             return
         self.run.count_selected(sum(plan.comparisons for _, plan in plans))
-        if self.is_full_run:
+        if self.is_full_run and not session.testsfailed:
             from pytest_llmspeed.marks import identity_of
 
-            self.run.collected = {identity_of(item) for item in session.items}
+            self._note_collected(sorted(map(identity_of, session.items)))
         wrong = [f"  {item.nodeid}: {problem}" for item, plan in plans for problem in plan.problems]
         if wrong and not is_worker(self.config):
             raise pytest.UsageError("\n".join(["pytest-llmspeed cannot run these tests:", *wrong]))
+
+    def _note_collected(self, identities: list[str]) -> None:
+        """Keep what was collected; of a worker it goes to the controller, which collects nothing itself."""
+        if is_worker(self.config):
+            self.config.workeroutput[COLLECTED] = identities  # type: ignore[attr-defined]
+        else:
+            self.run.collected = set(identities)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: object) -> None:
+        identities = getattr(node, "workeroutput", {}).get(COLLECTED)
+        if identities and self.is_full_run:
+            self._note_collected(identities)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:

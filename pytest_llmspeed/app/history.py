@@ -76,9 +76,13 @@ class History:
         return () if self._of(environment).by_identity else tuple(self._store.environments())
 
     def gone(self, collected: set[str]) -> list[str]:
-        """The stored tests, of the environments looked at, that a full run did not collect."""
-        stored = {identity for found in self._loaded.values() for identity in found.by_identity}
-        return sorted(stored - collected)
+        """The tests that were not collected, of the newest run file of each environment looked at.
+
+        An older one may hold tests long gone beside those that are still needed.
+        """
+        return sorted(
+            {identity for found in self._loaded.values() for identity in _newest(found)} - collected
+        )
 
     @property
     def problems(self) -> list[str]:
@@ -94,6 +98,13 @@ class History:
             count = gated_comparisons(stored.sessions)
             self._loaded[environment] = _Environment(by_identity, count, stored.problems)
         return self._loaded[environment]
+
+
+def _newest(found: _Environment) -> Iterator[str]:
+    """The tests of the newest run file of an environment."""
+    sessions = [session for stored in found.by_identity.values() for session in stored]
+    newest = max(((s.started, s.run_id) for s in sessions), default=None)
+    return (s.identity for s in sessions if (s.started, s.run_id) == newest)
 
 
 def _lessons(found: _Environment, metric: str) -> Iterator[Sequence[Sequence[float]]]:

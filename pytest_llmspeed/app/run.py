@@ -238,9 +238,17 @@ class Run:
     @property
     def _problems(self) -> list[str]:
         """What could not be read or written, and what is stored of tests that are gone."""
-        lost = self.history.gone(self.collected) if self.collected is not None else []
-        said = [advice.gone(lost)] if lost else []
+        said = [advice.gone(lost)] if (lost := self._gone()) else []
         return [*self.history.problems, *self._write_problems, *said]
+
+    def _gone(self) -> list[str]:
+        """The stored tests that no longer exist; of a file that was not looked into nothing is known."""
+        collected = self.collected or set()
+        files = {identity.partition("::")[0] for identity in collected}
+        lost = ((identity, identity.partition("::")[0]) for identity in self.history.gone(collected))
+        return [
+            test for test, file in lost if collected and (file in files or not (self.folder / file).exists())
+        ]
 
     def close(self) -> None:
         """Stop all engines."""

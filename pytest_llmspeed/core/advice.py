@@ -355,7 +355,8 @@ def gone(identities: Sequence[str]) -> str:
     them = "test has a baseline but was" if len(identities) == 1 else "tests have baselines but were"
     return (
         f"{len(identities)} {them} not collected: {shown}; "
-        "if gone for good: llmspeed baseline prune --gone 'PATTERN'"
+        f"if gone for good, this ends with the next pytest {UPDATE}, "
+        "and llmspeed baseline prune --gone 'PATTERN' deletes what only they need"
     )
 
 

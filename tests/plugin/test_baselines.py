@@ -378,19 +378,55 @@ def test_a_failed_subtest_is_not_stored(project: Project) -> None:
     assert project.run_files == []
 
 
-def test_tests_that_no_longer_exist_are_reported_on_a_full_run(project: Project) -> None:
+BOTH = """
+    def test_old(llm_client): llm_client.measure("hello", max_tokens=8)
+    def test_kept(llm_client): llm_client.measure("hello", max_tokens=8)
+"""
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_tests_that_no_longer_exist_are_reported_on_a_full_run(project: Project, workers: str) -> None:
     """A renamed test is told; a selection, which leaves tests out on purpose, says nothing."""
-    both = """
-        def test_old(llm_client): llm_client.measure("hello", max_tokens=8)
-        def test_kept(llm_client): llm_client.measure("hello", max_tokens=8)
-        """
-    project.write(both)
+    project.write(BOTH)
     project.record(2)
-    assert "not collected" not in project.run("-k", "kept").stdout.str()
+    assert "not collected" not in project.run("-n", workers, "-k", "kept").stdout.str()
+    assert "not collected" not in project.run("-n", workers).stdout.str()
+    project.write(BOTH.replace("test_old", "test_new"))
+    shows(
+        project.run("-n", workers),
+        "1 test has a baseline but was not collected: test_it.py::test_old; if gone for good, this ends",
+    )
+    assert "not collected" not in project.run("-n", workers, "test_it.py").stdout.str()
+
+
+def test_a_test_that_no_longer_exists_is_reported_until_the_next_update(project: Project) -> None:
+    """Its old run files may be needed by others: they say nothing once a newer one is without it."""
+    project.write(BOTH)
+    project.record(2)
+    (project.path / "test_it.py").unlink()
+    project.pytester.makepyfile(test_new=BOTH.replace("test_old", "test_new"))
+    shows(
+        project.run("--llmspeed-update-baseline"),
+        "2 tests have baselines but were not collected: test_it.py::test_kept, test_it.py::test_old",
+    )
     assert "not collected" not in project.run().stdout.str()
-    project.write(both.replace("test_old", "test_new"))
-    shows(project.run(), "1 test has a baseline but was not collected: test_it.py::test_old", "prune --gone")
-    assert "not collected" not in project.run("test_it.py").stdout.str()
+
+
+def test_a_test_in_a_file_that_was_not_looked_into_is_not_gone(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pytest was started in a folder, or could not import a module: nothing is known of the others."""
+    project.write(BOTH)
+    below = project.pytester.mkpydir("below")
+    (below / "test_below.py").write_text("def test_it(llm_client): llm_client.measure('hello', max_tokens=8)")
+    project.record(2)
+    (project.path / "test_it.py").write_text("raise ImportError")
+    broken = project.run("--continue-on-collection-errors")
+    assert broken.parseoutcomes() == {"passed": 1, "errors": 1}
+    monkeypatch.chdir(below)
+    result = project.run()
+    result.assert_outcomes(passed=1)
+    assert "not collected" not in broken.stdout.str() + result.stdout.str()
 
 
 def test_a_deselected_test_is_not_stored_and_keeps_its_baseline(project: Project) -> None:
