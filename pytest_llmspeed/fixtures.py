@@ -51,6 +51,7 @@ def llm_backend(request: pytest.FixtureRequest, llm_backend_options: dict[str, A
         if not problems:
             try:
                 spec = _spec(run, state, llm_backend_options)
+                state.plan = state.plan.on(spec.backend)
                 lock = _locked(run, spec, request)
                 state.engine = run.pool.lease(spec)
             except LLMSpeedError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_llmspeed.app.settings import BackendMark
 from pytest_llmspeed.core.budgets import Budget
@@ -41,3 +41,7 @@ class TestPlan:
     problems: tuple[str, ...]
     comparisons: int = 0
     quality: tuple[PlannedCheck, ...] = ()
+
+    def on(self, backend: str) -> TestPlan:
+        """The plan with the budgets that hold on a backend: which one may be known at run time only."""
+        return replace(self, budgets=tuple(b for b in self.budgets if b.backend in (None, backend)))

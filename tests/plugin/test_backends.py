@@ -203,6 +203,22 @@ def test_getfixturevalue_leases_an_engine(project: Project) -> None:
     assert len(project.report["tests"]) == 2
 
 
+def test_budgets_of_a_client_asked_for_at_run_time_are_those_of_its_backend(project: Project) -> None:
+    """A budget with backend= holds on that backend, however the test comes by its client."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.llm_budget(ttft_ms=1, backend="scripted2")
+        @pytest.mark.llm_budget(ttft_ms=500, backend="scripted")
+        def test_it(request): request.getfixturevalue("llm_client").measure("x")
+        """
+    )
+    project.run().assert_outcomes(passed=1)
+    assert [check["limit"] for check in project.test()["budgets"]] == [500]
+    project.run("--llmspeed-backend=scripted2").assert_outcomes(failed=1)
+
+
 def test_options_known_at_run_time(project: Project) -> None:
     """llm_backend_options, overridden in a conftest, reaches the engine; a mark's option wins over it."""
     project.write(
