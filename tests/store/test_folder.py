@@ -69,7 +69,7 @@ def test_what_was_written_is_read_back(store):
     assert found.problems == ()
     (session,) = found.sessions
     assert (session.identity, session.run_id) == ("test_chat.py::test_chat", "run1")
-    assert session.series["prompt 1"].values["ttft_ms"] == (20.0,) * 5
+    assert session.series["prompt 1"].values["ttft_ms"].tolist() == [20.0] * 5
 
 
 def test_sessions_of_several_runs_are_read_together(store):
