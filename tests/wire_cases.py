@@ -121,7 +121,9 @@ CASES = {
         Play([(40, chunk({"content": "a"}) + b'data: {"choi')]), {}, error="invalid JSON"
     ),
     "an HTML page is no answer": Case(
-        Play([(5, b"<html>login</html>")], content_type="text/html"), {}, error="its content type is text/html"
+        Play([(5, b"<html>login</html>")], content_type="text/html"),
+        {},
+        error="its content type is text/html",
     ),
     "HTTP 503 keeps the message": Case(
         Play([(0, b'{"detail": "loading model"}')], status=503), {}, error="HTTP 503: loading model"

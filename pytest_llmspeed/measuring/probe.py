@@ -6,8 +6,9 @@ Its requests go straight to the engine: they are no part of what a test measures
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import isfinite
 from statistics import fmean
 from typing import TypeVar
@@ -35,6 +36,8 @@ T = TypeVar("T")
 TIMEOUT_S = 300.0
 WIDEST = 8
 """So many requests at once show what company does to an answer."""
+NOISE_TOKENS = 512
+"""Once answers of so many tokens are scored again, the noise is known: it is the same in the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +103,9 @@ class Probe:
         floor = None
         if scorer := scorer_of(self._engine):
             asked = [self._scored(scorer, each, baseline) for each in asked]
+            chosen = _enough(asked)
             for at_once in sorted({1, width}):
-                asked = self._scored_again(scorer, asked, at_once)
+                asked = self._scored_again(scorer, asked, chosen, at_once)
             floor = _floor(asked)
         answers = tuple(each.answer for each in asked)
         found = CheckedSet(plan.prompt_set.name, answers, floor, width, self._engine.backend.precision)
@@ -191,13 +195,23 @@ class Probe:
     def _scores(self, engine: TokenScorer, prompt: QualityPrompt, tokens: Sequence[int]) -> TokenScores:
         return self._loop.run(_scores(engine, prompt, tokens))
 
-    def _scored_again(self, engine: TokenScorer, asked: Sequence[_Asked], width: int) -> list[_Asked]:
-        """Score the engine's own answers once more, so many at once."""
+    def _scored_again(
+        self, engine: TokenScorer, asked: Sequence[_Asked], chosen: Container[str], width: int
+    ) -> list[_Asked]:
+        """Score the chosen of the engine's own answers once more, so many at once."""
         found: dict[str, _Asked] = {}
-        for group in _groups([each for each in asked if each.answer.scores], width):
+        chosen_now = [each for each in asked if each.answer.scores and each.prompt.hash in chosen]
+        for group in _groups(chosen_now, width):
             for each, again in zip(group, self._loop.run(_scored_together(engine, group)), strict=True):
                 found[each.prompt.hash] = each.scored_again(again)
         return [found.get(each.prompt.hash, each) for each in asked]
+
+
+def _enough(asked: Sequence[_Asked]) -> set[str]:
+    """The prompts of the first answers that are enough to know the noise."""
+    scored = [each for each in asked if each.answer.scores]
+    before = accumulate((len(each.answer.token_ids or ()) for each in scored), initial=0)
+    return {each.prompt.hash for each, tokens in zip(scored, before, strict=False) if tokens < NOISE_TOKENS}
 
 
 def _floor(asked: Sequence[_Asked]) -> NoiseFloor | None:

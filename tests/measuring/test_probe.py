@@ -14,6 +14,7 @@ from pytest_llmspeed import EngineSpec
 from pytest_llmspeed.core.quality.answers import Baseline, CheckedSet, PlannedCheck
 from pytest_llmspeed.core.quality.prompts import PromptSet, QualityPrompt
 from pytest_llmspeed.edges.loop import LoopThread
+from pytest_llmspeed.measuring import probe
 from pytest_llmspeed.measuring.probe import Probe
 
 PROMPTS = PromptSet("set", tuple(QualityPrompt(f"prompt {place}", f"What is {place}?") for place in range(3)))
@@ -29,8 +30,8 @@ def loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopThread
 
 def checked(loop: LoopThread, engine: type[ScoringEngine]) -> CheckedSet:
     """The answers of an engine to three prompts."""
-    probe = Probe(engine.start(EngineSpec.of("scoring", "m", None, {})), loop, lambda _: Baseline())
-    return probe.check(PlannedCheck(PROMPTS))
+    made = Probe(engine.start(EngineSpec.of("scoring", "m", None, {})), loop, lambda _: Baseline())
+    return made.check(PlannedCheck(PROMPTS))
 
 
 @pytest.mark.parametrize(
@@ -81,3 +82,20 @@ def test_tokens_that_cannot_be_scored_again_fail_their_answer(loop: LoopThread) 
     assert all(answer.error is None and answer.scores for answer in others)
     assert found.floor is not None
     assert found.floor.is_exact
+
+
+def test_the_noise_is_that_of_answers_enough(loop: LoopThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a long set the first answers are scored again, not all: the noise is the same in the others."""
+    scored: list[int] = []
+
+    class Counting(ScoringEngine):
+        async def score(self, *asked: Any) -> Any:
+            scored.append(len(asked[1]))
+            return await super().score(*asked)
+
+    checked(loop, Counting)
+    rounds = len(scored) // len(PROMPTS.prompts) - 1
+    monkeypatch.setattr(probe, "NOISE_TOKENS", scored[0] + 1)
+    scored.clear()
+    assert checked(loop, Counting).floor is not None
+    assert len(scored) == len(PROMPTS.prompts) + 2 * rounds
