@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, isnan
+from operator import index
 from typing import Any
 
 from pytest_llmspeed.core import load_advice
@@ -69,13 +70,24 @@ class Arrivals:
     trace: Trace | None = None
 
     def __post_init__(self) -> None:
-        """Refuse none of them, or several."""
+        """Refuse none of them, or several; a whole number of NumPy is one as any other."""
         given = [name for name in ("concurrency", "rate", "trace") if getattr(self, name) is not None]
         if len(given) != 1:
             said = " and ".join(f"{name}=" for name in given) or "none of them"
             raise SettingsError(f"load takes one of concurrency=, rate= and trace=; {said} was given")
-        if self.concurrency is not None and self.concurrency < 1:
-            raise SettingsError(f"concurrency={self.concurrency}: a load has at least one request under way")
+        if self.concurrency is not None:
+            object.__setattr__(self, "concurrency", _whole("concurrency", self.concurrency))
+            if self.concurrency < 1:
+                raise SettingsError(
+                    f"concurrency={self.concurrency}: a load has at least one request under way"
+                )
+
+
+def _whole(name: str, value: Any) -> int:
+    try:
+        return index(value)
+    except TypeError as error:
+        raise SettingsError(f"{name}={value!r}: it has to be a whole number") from error
 
 
 def ask_load(
@@ -91,6 +103,8 @@ def ask_load(
     label: str | None,
 ) -> Load:
     """Return the load that a call asks for; raises `SettingsError` naming what is senseless."""
+    duration_s = None if duration_s is None else float(duration_s)
+    requests = None if requests is None else _whole("requests", requests)
     requests = _requests(arrivals, requests, duration_s, least_requests)
     due_s = None if arrivals.concurrency else _due_s(arrivals, requests, duration_s)
     warmup = _warmup(arrivals) if warmup is None else warmup

@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from scripted_engine import CrowdEngine, ScriptedEngine
 
@@ -45,6 +46,15 @@ def test_a_closed_loop_keeps_its_slots_filled(loop: LoopThread) -> None:
     assert load.requests_per_s == pytest.approx(8 / 0.24, rel=0.1)
     assert load.throughput_tps == pytest.approx(load.requests_per_s * 8, rel=0.01)
     assert load.steady_tps == pytest.approx(load.throughput_tps, rel=0.1)
+
+
+def test_numbers_may_be_numpy_s(loop: LoopThread) -> None:
+    """They reach reports and other processes as plain ones."""
+    load = client(loop).load("hello", concurrency=np.int64(2), requests=np.int64(20))
+    assert {name: type(load.asked[name]) for name in ("concurrency", "requests")} == {
+        "concurrency": int,
+        "requests": int,
+    }
 
 
 def test_what_a_load_measured_is_in_the_measurement(loop: LoopThread) -> None:
@@ -162,6 +172,8 @@ def test_an_engine_is_asked_for_no_more_than_it_serves(loop: LoopThread) -> None
         ({}, "none of them was given"),
         ({"concurrency": 2, "rate": 5}, "concurrency= and rate= was given"),
         ({"concurrency": 0}, "concurrency=0"),
+        ({"concurrency": 2.5}, "concurrency=2.5: it has to be a whole number"),
+        ({"concurrency": 2, "requests": "40"}, "requests='40': it has to be a whole number"),
         ({"rate": 0}, "rate=0"),
         ({"concurrency": 4, "requests": 39}, "requests=39: .* ask for at least 40"),
         ({"rate": 4, "requests": 49}, "ask for at least 50"),
