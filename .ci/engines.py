@@ -2,7 +2,8 @@
 
 Makes the environments of engines.toml that are not there yet, outside the checkout and named by a
 hash of what they install; runs tests/engine_contract in each, and says which engines kept it. Most of
-the time goes into starts, which keep one core busy: so two engines are tested at once.
+the time goes into starts, which keep one core busy: so two engines are tested at once, each on its share
+of the cores (threads of both on all of them would wait for each other).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import tomllib
 import venv
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
@@ -70,11 +72,23 @@ def make(place: Path, recipe: Recipe) -> None:
     (place / ".ready").touch()
 
 
-def contract_is_kept(python: Path, backend: str) -> bool:
+def shares_of_cores(wanted: int) -> Queue[list[str]]:
+    """Return what a command begins with to stay on its share of the cores, for at most so many at once."""
+    shares: Queue[list[str]] = Queue()
+    taskset = shutil.which("taskset")
+    cores = sorted(os.sched_getaffinity(0)) if taskset else [0]
+    for place in range(min(wanted, len(cores))):
+        own = ",".join(map(str, cores[place::wanted]))
+        shares.put([taskset, "--cpu-list", own] if taskset else [])
+    return shares
+
+
+def contract_is_kept(python: Path, backend: str, shares: Queue[list[str]]) -> bool:
     """Run the contract suite with an interpreter; the plugin is this checkout's, no other is loaded."""
     command = [str(python), "-m", "pytest", "-c", "tests/engine_contract/pytest.ini", f"--engine={backend}"]
+    share = shares.get()
     run = subprocess.run(
-        [*command, "--durations=5", "tests/engine_contract"],
+        [*share, *command, "--durations=5", "tests/engine_contract"],
         cwd=ROOT,
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
@@ -82,6 +96,7 @@ def contract_is_kept(python: Path, backend: str) -> bool:
         text=True,
         check=False,
     )
+    shares.put(share)
     print(f"\nengines: {backend} with {python}\n{run.stdout}", flush=True)
     return run.returncode == 0
 
@@ -103,8 +118,9 @@ def main() -> None:
         print(*pythons.values(), sep="\n")
         return
     backends = {backend: pythons[name] for name, recipe in chosen.items() for backend in recipe["backends"]}
-    with ThreadPoolExecutor(asked.jobs) as pool:
-        results = pool.map(contract_is_kept, backends.values(), backends)
+    shares = shares_of_cores(asked.jobs)
+    with ThreadPoolExecutor(shares.qsize()) as pool:
+        results = pool.map(lambda backend: contract_is_kept(backends[backend], backend, shares), backends)
         kept = dict(zip(backends, results, strict=True))
     print(f"\nengines: the contract is kept by {', '.join(b for b in kept if kept[b]) or 'none'}", flush=True)
     if broken := [backend for backend in kept if not kept[backend]]:
