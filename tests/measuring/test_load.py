@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,15 +18,6 @@ from pytest_llmspeed.core.errors import SettingsError
 from pytest_llmspeed.core.traces import TraceRow
 from pytest_llmspeed.edges.loop import LoopThread
 from pytest_llmspeed.measuring.recorder import Recorder
-
-
-@pytest.fixture
-def loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopThread]:
-    monkeypatch.chdir(tmp_path)  # the scripted engines keep a log
-    loop = LoopThread()
-    yield loop
-    loop.close()
-
 
 TRACE = Trace.from_rows([TraceRow(place / 1000, input_tokens=3, output_tokens=2) for place in range(60)])
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,14 +16,6 @@ from pytest_llmspeed.measuring import probe
 from pytest_llmspeed.measuring.probe import Probe
 
 PROMPTS = PromptSet("set", tuple(QualityPrompt(f"prompt {place}", f"What is {place}?") for place in range(3)))
-
-
-@pytest.fixture
-def loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopThread]:
-    monkeypatch.chdir(tmp_path)  # the scripted engines keep a log
-    loop = LoopThread()
-    yield loop
-    loop.close()
 
 
 def checked(loop: LoopThread, engine: type[ScoringEngine]) -> CheckedSet:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,14 +13,6 @@ from pytest_llmspeed.core.budgets import parse_budgets
 from pytest_llmspeed.core.errors import SettingsError
 from pytest_llmspeed.edges.loop import LoopThread
 from pytest_llmspeed.measuring.recorder import Recorder
-
-
-@pytest.fixture
-def loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopThread]:
-    monkeypatch.chdir(tmp_path)
-    loop = LoopThread()
-    yield loop
-    loop.close()
 
 
 def client(loop: LoopThread, budgets: dict[str, Any] | None = None, **options: Any) -> LLMClient:
