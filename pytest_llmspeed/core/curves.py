@@ -94,11 +94,12 @@ class Curve:
         return Capacity(ceil(peak_rps / each), each, tuple(_assumptions(self, at, headroom)))
 
     def _nothing_to_rest_on(self) -> str:
-        lowest = self.points[0].load if self.points else None
-        if lowest is not None and lowest.invalid:
-            return f"already the lowest load of the sweep says nothing: {lowest.invalid[0]}"
-        if lowest is not None and lowest.failures:
-            return f"already at the lowest load of the sweep requests failed: {lowest.failures[-1].error}"
+        for lowest in self.points[:1]:
+            if lowest.load.invalid:
+                return f"already the lowest load of the sweep says nothing: {lowest.load.invalid[0]}"
+            if lowest.load.failures and "error_rate" in lowest.missed:
+                last = lowest.load.failures[-1].error
+                return f"already at the lowest load of the sweep requests failed, the last with: {last}"
         return "no load of the sweep kept the budgets, so no number of replicas will"
 
     def __str__(self) -> str:

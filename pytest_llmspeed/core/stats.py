@@ -136,9 +136,7 @@ class Samples:
         self.size: int = sum(columns.size for columns in measured)
 
     @classmethod
-    def of(
-        cls, samples: Sequence[Sequence[float]], change: Callable[[Floats], Floats] | None = None
-    ) -> Samples:
+    def of(cls, samples: Sequence[Sequence[float]], change: Change | None = None) -> Samples:
         """Return some samples, none of them empty, with a change (the logarithm) made to each value."""
         import numpy as np
 

@@ -129,3 +129,20 @@ def test_no_capacity_is_made_of_a_load_that_was_not_what_was_asked(loop: LoopThr
     nothing = replace(curve, points=(replace(spoilt, level=1.0),))
     with pytest.raises(SettingsError, match="the lowest load of the sweep says nothing: the client was busy"):
         nothing.capacity(10)
+
+
+@pytest.mark.parametrize(
+    ("budgets", "told"),
+    [
+        (None, "requests failed, the last with: scripted failure"),
+        ({"error_rate": 0.5, "e2e_ms": 100}, "budgets"),
+    ],
+)
+def test_what_no_capacity_rests_on_is_named(
+    loop: LoopThread, budgets: dict[str, Any] | None, told: str
+) -> None:
+    """Failures where nothing allows them; where a budget does, the other that was missed."""
+    curve = client(loop, budgets, fail_every=5).sweep("hello", concurrency=[2, 4])
+    assert curve.points[0].load.failures
+    with pytest.raises(SettingsError, match=told):
+        curve.capacity(10)

@@ -369,21 +369,19 @@ def test_a_scorer_of_ones_own_goes_through_the_paired_test(project: Project) -> 
     shows(result, "8 fell, 0 rose, of 8 scores (p = 0.0039)")
 
 
-def test_a_scorer_that_raises_fails_the_test_with_its_own_error(capitals: Project) -> None:
-    """It is the user's code, as the body is."""
-    marked(capitals, limits=", scorer=lambda prompt, answer: 1 / 0")
+@pytest.mark.parametrize(
+    ("score", "told"),
+    [
+        ("1 / 0", "ZeroDivisionError"),
+        ("float('nan')", "4 of 4 requests failed, the first with: the scorer returned nan"),
+    ],
+)
+def test_a_scorer_that_gives_no_number_fails_the_test(capitals: Project, score: str, told: str) -> None:
+    """Its error is the user's own, as in the body; NaN is below no limit, and fails every one."""
+    marked(capitals, limits=f", min_score=0.9, scorer=lambda prompt, answer: {score}")
     result = capitals.run("--llmspeed-update-baseline")
     result.assert_outcomes(failed=1)
-    shows(result, "ZeroDivisionError")
-    assert capitals.run_files == []
-
-
-def test_a_scorer_that_returns_no_number_fails_the_check(capitals: Project) -> None:
-    """NaN is below no limit, and fails every one."""
-    marked(capitals, limits=", min_score=0.9, scorer=lambda prompt, answer: float('nan')")
-    result = capitals.run("--llmspeed-update-baseline")
-    result.assert_outcomes(failed=1)
-    shows(result, "4 of 4 requests failed, the first with: the scorer returned nan")
+    shows(result, told)
     assert capitals.run_files == []
 
 
