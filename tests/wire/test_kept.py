@@ -94,4 +94,7 @@ def test_an_answer_that_says_it_is_done_is_over(
     whole = head + b"".join(map(framed, parts) if head == CHUNKED else parts)
     place = whole.index(b"[DONE]") - 6 + cut
     reads = [whole] if cut == 0 else [whole[:place], whole[place:]]
-    assert texts(asyncio.run(answered(reads, at_once=False))) == ("five", "stop", None)
+    answer = asyncio.run(answered(reads, at_once=False))
+    assert texts(answer) == ("five", "stop", None)
+    answer.over_s = 99.0
+    assert answer.ended_s == 99.0  # its slot was not free before

@@ -38,7 +38,8 @@ SHORT_READ = 32
 class KeptAnswer:
     """What came back for one request, until it was `over`.
 
-    `late_s` is how long each read lay unread after its stamp.
+    `late_s` is how long each read lay unread after its stamp. `unended`: it was whole, but its end was
+    waited for in vain.
     """
 
     server: str
@@ -52,11 +53,12 @@ class KeptAnswer:
     timed_out: bool = False
     broken: str | None = None
     cancelled: bool = False
+    unended: bool = False
 
     @property
     def ended_s(self) -> float:
         """The stamp of the last read; of what was given up, or brought nothing, when it was over."""
-        given_up = self.timed_out or self.cancelled or self.broken
+        given_up = self.timed_out or self.cancelled or self.broken or self.unended
         return self.over_s if given_up or not self.stamps_s else self.stamps_s[-1]
 
     def exchange(self, request: Request) -> Exchange:
@@ -262,6 +264,7 @@ class _Connection:
             with suppress(TransportError):
                 answer.read_into(found)
             if found.finished:
+                answer.unended = True
                 self._end()
 
     def ended(self, failure: OSError | None) -> None:
