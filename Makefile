@@ -16,7 +16,7 @@ test: $(READY)
 	$(BIN)/python -m pytest -n auto --maxprocesses 4
 
 test-engines: $(READY)
-	$(BIN)/python .ci/engines.py
+	$(BIN)/python .ci/engines.py $(ALSO)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -58,7 +58,7 @@ def main() -> None:
         expect("the unchanged run to pass", run.returncode == 0)
         run = pytest(
             f"each token after {DELAY_MS} instead of 20 ms: red",
-            "--deselect=tests/test_speed.py::test_a_greeting_in_two_precisions",
+            f"tests/test_speed.py::{SLOWED}",
             where,
             EXAMPLE_TOKEN_DELAY_MS=str(DELAY_MS),
         )

@@ -20,12 +20,22 @@ import sys
 import tomllib
 import venv
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Queue
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
 Recipe = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is run by itself."""
+
+    title: str
+    command: list[str]
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 def recipes() -> dict[str, Recipe]:
@@ -83,21 +93,30 @@ def shares_of_cores(wanted: int) -> Queue[list[str]]:
     return shares
 
 
-def contract_is_kept(python: Path, backend: str, shares: Queue[list[str]]) -> bool:
-    """Run the contract suite with an interpreter; the plugin is this checkout's, no other is loaded."""
+def contract(python: Path, backend: str) -> Job:
+    """Return the contract suite of a backend; the plugin is this checkout's, no other is loaded."""
     command = [str(python), "-m", "pytest", "-c", "tests/engine_contract/pytest.ini", f"--engine={backend}"]
+    return Job(
+        f"{backend} with {python}",
+        [*command, "--durations=5", "tests/engine_contract"],
+        {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)},
+    )
+
+
+def succeeds(job: Job, shares: Queue[list[str]]) -> bool:
+    """Run a job on a share of the cores, and show what it printed once it has ended."""
     share = shares.get()
     run = subprocess.run(
-        [*share, *command, "--durations=5", "tests/engine_contract"],
+        [*share, *job.command],
         cwd=ROOT,
-        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **job.environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
     )
     shares.put(share)
-    print(f"\nengines: {backend} with {python}\n{run.stdout}", flush=True)
+    print(f"\nengines: {job.title}\n{run.stdout}", flush=True)
     return run.returncode == 0
 
 
@@ -110,6 +129,9 @@ def main() -> None:
     parser.add_argument(
         "--jobs", type=int, default=2, help="how many engines are tested at once (default: 2)"
     )
+    parser.add_argument(
+        "--also", action="append", default=[], metavar="SCRIPT", help="a script for a core that is free"
+    )
     parser.add_argument("names", nargs="*", help="environments of engines.toml (default: all)")
     asked = parser.parse_args()
     chosen = {name: recipe for name, recipe in recipes().items() if name in (asked.names or recipes())}
@@ -117,14 +139,20 @@ def main() -> None:
     if asked.build_only:
         print(*pythons.values(), sep="\n")
         return
-    backends = {backend: pythons[name] for name, recipe in chosen.items() for backend in recipe["backends"]}
+    jobs = {
+        backend: contract(pythons[name], backend)
+        for name, recipe in chosen.items()
+        for backend in recipe["backends"]
+    }
+    scripts = {script: Job(script, ["bash", script]) for script in asked.also}
     shares = shares_of_cores(asked.jobs)
     with ThreadPoolExecutor(shares.qsize()) as pool:
-        results = pool.map(lambda backend: contract_is_kept(backends[backend], backend, shares), backends)
-        kept = dict(zip(backends, results, strict=True))
-    print(f"\nengines: the contract is kept by {', '.join(b for b in kept if kept[b]) or 'none'}", flush=True)
-    if broken := [backend for backend in kept if not kept[backend]]:
-        raise SystemExit(f"engines: it is broken, or could not be tried, with {', '.join(broken)}")
+        results = pool.map(lambda job: succeeds(job, shares), [*jobs.values(), *scripts.values()])
+        succeeded = dict(zip([*jobs, *scripts], results, strict=True))
+    kept = [backend for backend in jobs if succeeded[backend]]
+    print(f"\nengines: the contract is kept by {', '.join(kept) or 'none'}", flush=True)
+    if failed := [name for name in succeeded if not succeeded[name]]:
+        raise SystemExit(f"engines: failed, or could not be tried: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import tempfile
 import numpy as np  # noqa: F401  (loaded once a process: pytester would load it anew in each run)
 import pytest
 import scipy.stats  # noqa: F401
-import torch  # noqa: F401
+import torch._dynamo  # noqa: F401
 import transformers  # noqa: F401
 from support import Project
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 import time
@@ -149,7 +150,7 @@ def test_a_mistake_in_a_request_fails_it_alone(answer: Answer, ask: Ask) -> None
 def test_greedy_tokens_score_as_the_likeliest(pool: Pool, engine: Engine, ask: Ask) -> None:
     """An answer as the engine gave it, scored by it: nine of ten tokens lead, the others by rounding."""
     assert isinstance(engine, TokenScorer)
-    found = ask(STORY, max_tokens=100, wants_token_ids=True)
+    found = ask(STORY, max_tokens=50, wants_token_ids=True)
     assert found.token_ids is not None
     scores = pool.loop.run(engine.score(Request(STORY), found.token_ids, 20))
     assert scores.token_ids == found.token_ids
@@ -214,5 +215,6 @@ def run(folder: Path, *arguments: str) -> dict[str, Any]:
         [*command, *arguments], cwd=folder, capture_output=True, text=True, timeout=400, check=False
     )
     assert shown.returncode in (0, 1), shown.stdout + shown.stderr
+    assert re.search(r" in [\d.:()\ss]+=*$", shown.stdout), "an engine speaks after the report"
     (test,) = json.loads((folder / "report.json").read_text())["tests"]
     return test

@@ -126,6 +126,21 @@ def test_a_prompt_beyond_the_context_fails_with_its_reason(pool: Pool, engine: V
     assert "maximum context length is 1024 tokens" in str(sample.error)
 
 
+def test_its_server_scores_alike(pool: Pool, engine: VLLMEngine, spec: EngineSpec) -> None:
+    """The same answer, token by token, and each token as likely to a hundredth of a nat."""
+    request = Request(STORY.prompt, max_tokens=24, wants_token_ids=True)
+    found = pool.loop.run(engine.exchange(request))
+    here = pool.loop.run(engine.score(request, found.token_ids or (), 20))
+    options = {"enforce_eager": True, "context_length": 1024, "cpu_kv_cache_gib": 1}
+    server = pool.lease(EngineSpec.of("vllm-server", spec.model, spec.precision, options))
+    assert isinstance(server, VLLMServer)
+    assert server.can_score
+    assert pool.loop.run(server.exchange(request)).token_ids == found.token_ids
+    there = pool.loop.run(server.score(request, found.token_ids or (), 20))
+    assert there.logprobs == pytest.approx(here.logprobs, abs=0.01)
+    assert [top[0][0] for top in there.top] == [top[0][0] for top in here.top]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -172,21 +187,6 @@ def test_scores_need_nothing_of_a_warm_prefix_cache(pool: Pool, speculating: VLL
     assert max(alone.shortfalls) < 0.05
     for scores in pool.loop.run(at_once()):
         assert scores.logprobs == pytest.approx(alone.logprobs, abs=0.01)
-
-
-def test_its_server_scores_alike(pool: Pool, engine: VLLMEngine, spec: EngineSpec) -> None:
-    """The same answer, token by token, and each token as likely to a hundredth of a nat."""
-    request = Request(STORY.prompt, max_tokens=24, wants_token_ids=True)
-    found = pool.loop.run(engine.exchange(request))
-    here = pool.loop.run(engine.score(request, found.token_ids or (), 20))
-    options = {"enforce_eager": True, "context_length": 1024, "cpu_kv_cache_gib": 1}
-    server = pool.lease(EngineSpec.of("vllm-server", spec.model, spec.precision, options))
-    assert isinstance(server, VLLMServer)
-    assert server.can_score
-    assert pool.loop.run(server.exchange(request)).token_ids == found.token_ids
-    there = pool.loop.run(server.score(request, found.token_ids or (), 20))
-    assert there.logprobs == pytest.approx(here.logprobs, abs=0.01)
-    assert [top[0][0] for top in there.top] == [top[0][0] for top in here.top]
 
 
 def test_more_than_the_engine_lists_is_an_error(pool: Pool, speculating: VLLMEngine) -> None:

@@ -436,7 +436,7 @@ def test_requests_at_once_are_flagged_and_not_compared(project: Project) -> None
                     list(pool.map(lambda n: llm_client.generate(f"p{n}", max_tokens=16), range(4)))
         """
     )
-    result = project.pytester.runpytest_subprocess("--llmspeed-backend=tiny", "--llmspeed-json=report.json")
+    result = project.run("--llmspeed-backend=tiny")
     result.assert_outcomes(passed=1)
     requests = project.test()["measurement"]["requests"]
     assert len(requests) >= 24  # more where other programs disturbed some

@@ -333,14 +333,13 @@ def test_a_check_that_the_body_has_made_is_not_made_again(capitals: Project) -> 
 
 def test_a_real_engine_is_held_against_itself_and_against_another_precision(capitals: Project) -> None:
     """The embedded model: the same to the last token in fp32, and close enough in bf16."""
-    runs = capitals.pytester.runpytest_subprocess
     marked(capitals, backend="tiny", body="pass")
-    runs("--llmspeed-update-baseline").assert_outcomes(passed=1)
-    runs("--llmspeed-json=report.json").assert_outcomes(passed=1)
+    capitals.run("--llmspeed-update-baseline").assert_outcomes(passed=1)
+    capitals.run().assert_outcomes(passed=1)
     assert set(rungs(capitals).values()) == {"passed"}
     assert said(capitals, "divergence") == "4 of 4 answers unchanged"
     marked(capitals, backend="tiny", limits=", quality_vs='fp32', max_kl=0.01, min_top1=0.8", body="pass")
-    runs("--llmspeed-precision=bf16", "--llmspeed-json=report.json").assert_outcomes(passed=1)
+    capitals.run("--llmspeed-precision=bf16").assert_outcomes(passed=1)
     assert rungs(capitals)["log-probabilities"] == "passed"
     assert "over 256 stored tokens" in said(capitals, "log-probabilities")
 

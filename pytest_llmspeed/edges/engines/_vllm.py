@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import warnings
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
@@ -145,7 +146,8 @@ class VLLMEngine:
         engine, self._engine, self._tokenizer = self._engine, None, None
         if engine.output_handler is not None:
             engine.output_handler.cancel()  # else it would log the end of the engine as its death
-        await asyncio.to_thread(engine.shutdown)
+        with _only_warnings_logged():
+            await asyncio.to_thread(engine.shutdown)
         del engine
         gc.collect()
         for process in self._processes:
@@ -223,6 +225,18 @@ def _quiet_libraries() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+@contextmanager
+def _only_warnings_logged() -> Iterator[None]:
+    """The last engine ends after the report: the steps of its end, one by one, are not to follow that."""
+    logger = logging.getLogger("vllm")
+    level = logger.level
+    logger.setLevel(max(level, logging.WARNING))
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _gpus(number: int) -> str | None:
