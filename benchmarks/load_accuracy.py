@@ -56,7 +56,11 @@ TEST = "def test_one(llm_client):\n    llm_client.generate('hello', max_tokens=4
 
 @dataclass(frozen=True)
 class Errors:
-    """What one run reported less what was true; `cpu_s` are of the client, with all its processes."""
+    """What one run reported less what was true.
+
+    `cpu_s` is the processor time of the client, with all its processes and their start, for each 1,000
+    tokens that came, those of the warm-up among them.
+    """
 
     ttft_mean_ms: float
     ttft_p99_ms: float
@@ -105,7 +109,9 @@ def one_run(command: str, slots: int, requests: int) -> Errors:
         found = measured(f"{server.url}/v1", slots, requests)
         after = os.times()
         itl_p99_ms = server.itl_p99_ms()
-        return errors(found, server.rows()[-requests:], itl_p99_ms, sum(after[:4]) - sum(before[:4]))
+        rows = server.rows()
+        cpu_s = (sum(after[:4]) - sum(before[:4])) / sum(row[3] for row in rows) * 1000
+        return errors(found, rows[-requests:], itl_p99_ms, cpu_s)
 
 
 def measured(url: str, slots: int, requests: int) -> LoadResult:
@@ -131,13 +137,13 @@ def measured(url: str, slots: int, requests: int) -> LoadResult:
 def errors(load: LoadResult, rows: list[tuple[int, ...]], itl_p99_ms: float, cpu_s: float) -> Errors:
     ttft_ms = [(first - received) / 1e6 for received, first, _, _ in rows]
     tpot_ms = [(last - first) / 1e6 / (tokens - 1) for _, first, last, tokens in rows]
-    ours_ms, tokens = load.values("ttft_ms"), sum(row[3] for row in rows)
+    ours_ms = load.values("ttft_ms")
     return Errors(
         ttft_mean_ms=fmean(ours_ms) - fmean(ttft_ms),
         ttft_p99_ms=quantile(ours_ms, 0.99) - quantile(ttft_ms, 0.99) if len(rows) >= 100 else float("nan"),
         tpot_percent=(fmean(load.values("tpot_ms")) / fmean(tpot_ms) - 1) * 100,
         itl_p99_percent=(quantile(load.values("itl_ms"), 0.99) / itl_p99_ms - 1) * 100,
-        cpu_s=cpu_s / tokens * 1000,
+        cpu_s=cpu_s,
         core=load.client.cpu_share or 0.0,
         at_once=load.peak_concurrency,
         piled_up_percent=load.client.piled_up * 100,

@@ -145,10 +145,11 @@ def one_run(name: str, program: str, given: argparse.Namespace, streams: int) ->
             check=False,
         )
         cpu_s = _children_cpu_s() - before_s
-        rows = server.rows()[-load.requests :]
+        rows = server.rows()
         if done.returncode:
             raise SystemExit(f"{name} failed ({done.returncode}):\n{done.stdout[-2000:]}")
-        return errors(tool.read(folder), rows, cpu_s, streams)
+        cpu_s_per_1000 = cpu_s / sum(row[3] for row in rows) * 1000
+        return errors(tool.read(folder), rows[-load.requests :], cpu_s_per_1000, streams)
 
 
 def _children_cpu_s() -> float:
@@ -165,7 +166,7 @@ def errors(found: Reported, rows: list[tuple[int, ...]], cpu_s: float, streams: 
     return Errors(
         ttft_ms=found.ttft_ms - ttft_ms,
         tpot_percent=(found.tpot_ms / tpot_ms - 1) * 100,
-        cpu_s=cpu_s / sum(row[3] for row in rows) * 1000,
+        cpu_s=cpu_s,
         longer=took_ns / (answers_ns / streams),
     )
 

@@ -25,14 +25,12 @@ from typing import Any
 from pytest_llmspeed.core.load_plan import LoadPlan
 from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.wire.kept import KeepingClient, Target
-from pytest_llmspeed.edges.wire.stamps import KERNEL_STAMPS
 from pytest_llmspeed.measuring.load_runner import LoadRunner
 
 LENGTH = struct.Struct("!I")
 MOST_CHORES = 2048
 GATHER_S = 0.0005
-GATHER_FROM = 12
-"""With fewer sockets than this, processes' own pipes among them, each is read at once."""
+"""How long the reads of many streams wait for those of more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +91,7 @@ def _allow_many_sockets() -> None:
 
 
 class _Selector(selectors.DefaultSelector):
-    """Waits for the sockets; chores are done when none of them has anything to read.
-
-    Where the kernel says when each byte came (`gathers`), what arrives together is read together:
-    with many streams nearly every chunk would wake the process for itself, so to wait a little before
-    reading costs no truth, and halves the processor time.
-    """
-
-    gathers = False
+    """Waits for the sockets; chores are done when none of them has anything to read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,11 +100,7 @@ class _Selector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if self.chores and timeout != 0:
             return self._busy()
-        ready = super().select(timeout)
-        if not (ready and self.gathers) or timeout == 0 or len(self.get_map()) < GATHER_FROM:
-            return ready
-        time.sleep(GATHER_S)
-        return super().select(0)
+        return super().select(timeout)
 
     def _busy(self) -> list[tuple[selectors.SelectorKey, int]]:
         """Do chores until there is something to read, or none are left; one at least where many wait."""
@@ -135,8 +122,7 @@ async def _work(selector: _Selector) -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(incoming), sys.stdin.buffer)
     outgoing, _ = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout.buffer)
     job: Job = await _next_message(incoming)
-    client = KeepingClient(job.target)
-    selector.gathers = KERNEL_STAMPS and job.target.base.scheme == "http"
+    client = KeepingClient(job.target, GATHER_S)
 
     def say(message: Any) -> None:
         outgoing.write(framed(message))

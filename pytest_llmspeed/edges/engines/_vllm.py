@@ -147,7 +147,7 @@ class VLLMEngine:
         if engine.output_handler is not None:
             engine.output_handler.cancel()  # else it would log the end of the engine as its death
         with _only_warnings_logged():
-            await asyncio.to_thread(engine.shutdown)
+            await asyncio.to_thread(engine.shutdown, END_S)
         del engine
         gc.collect()
         for process in self._processes:

@@ -91,10 +91,13 @@ class AnswerReader:
     def _take(self, chunk: Mapping[str, Any], stamp_s: float, part: str) -> None:
         usage = _usage(chunk.get("usage"))
         self.usage = usage or self.usage
-        output = [self._choice(choice, part) for choice in chunk.get("choices") or ()]
-        if told := [each for each in output if each[1]]:
-            index, fields = min(told, key=lambda each: each[0])
-            self._add_event(index, fields, stamp_s, usage)
+        first, output = 0, None
+        for choice in chunk.get("choices") or ():
+            index, fields = self._choice(choice, part)
+            if fields and (output is None or index < first):
+                first, output = index, fields
+        if output:
+            self._add_event(first, output, stamp_s, usage)
 
     def _choice(self, choice: Mapping[str, Any], part: str) -> tuple[int, dict[str, str]]:
         """A choice's index and its non-empty output; its finish reason is noted."""
@@ -111,8 +114,7 @@ class AnswerReader:
         self._reasoned = self._reasoned or "reasoning" in fields
         total = _streamed_tokens(usage, self._reasoned)
         before, self._tokens_before = self._tokens_before, total
-        known = total is not None and before is not None and total > before
-        tokens = total - before if known and total is not None and before is not None else None
+        tokens = total - before if total is not None and before is not None and total > before else None
         event = Event(stamp_s, tokens=tokens, choice=choice, **fields)
         self.events.append(event)
         if self._on_event is not None:
