@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import ceil, isnan
+from math import ceil, inf, isnan
 from operator import index
 from typing import Any
 
@@ -90,6 +90,13 @@ def _whole(name: str, value: Any) -> int:
         raise SettingsError(f"{name}={value!r}: it has to be a whole number") from error
 
 
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise SettingsError(f"{name}={value!r}: it has to be a number") from error
+
+
 def ask_load(
     workload: Workload,
     template: Request,
@@ -103,11 +110,13 @@ def ask_load(
     label: str | None,
 ) -> Load:
     """Return the load that a call asks for; raises `SettingsError` naming what is senseless."""
-    duration_s = None if duration_s is None else float(duration_s)
+    duration_s = None if duration_s is None else _number("duration_s", duration_s)
     requests = None if requests is None else _whole("requests", requests)
     requests = _requests(arrivals, requests, duration_s, least_requests)
     due_s = None if arrivals.concurrency else _due_s(arrivals, requests, duration_s)
-    warmup = _warmup(arrivals) if warmup is None else warmup
+    warmup = _warmup(arrivals) if warmup is None else _whole("warmup", warmup)
+    if warmup < 0:
+        raise SettingsError(f"warmup={warmup}: 0 is the fewest")
     plan = LoadPlan(workload, template, arrivals.concurrency, due_s, requests, duration_s, warmup)
     limits = dict(slo or {})
     for metric, limit in limits.items():
@@ -127,7 +136,7 @@ def ask_load(
 
 def _rate(arrivals: Arrivals) -> Rate | None:
     rate = arrivals.rate
-    return rate if isinstance(rate, Rate | None) else Rate(float(rate))
+    return rate if isinstance(rate, Rate | None) else Rate(_number("rate", rate))
 
 
 def _warmup(arrivals: Arrivals) -> int:
@@ -142,8 +151,8 @@ def _requests(arrivals: Arrivals, requests: int | None, duration_s: float | None
     if requests is not None and duration_s is not None:
         raise SettingsError("load takes requests= or duration_s=, not both")
     if duration_s is not None:
-        if not duration_s > 0:
-            raise SettingsError(f"duration_s={duration_s}: a load takes some time")
+        if not 0 < duration_s < inf:
+            raise SettingsError(f"duration_s={duration_s}: a load takes some time, and ends")
         return None
     if arrivals.concurrency is not None:
         needed, why = BLOCKS * arrivals.concurrency, "a closed loop is to fill its slots ten times"

@@ -146,7 +146,7 @@ class VLLMEngine:
         engine, self._engine, self._tokenizer = self._engine, None, None
         if engine.output_handler is not None:
             engine.output_handler.cancel()  # else it would log the end of the engine as its death
-        with _only_warnings_logged():
+        with _only_errors_logged():
             await asyncio.to_thread(engine.shutdown, END_S)
         del engine
         gc.collect()
@@ -228,11 +228,11 @@ def _quiet_libraries() -> Iterator[None]:
 
 
 @contextmanager
-def _only_warnings_logged() -> Iterator[None]:
+def _only_errors_logged() -> Iterator[None]:
     """The last engine ends after the report: the steps of its end, one by one, are not to follow that."""
     logger = logging.getLogger("vllm")
     level = logger.level
-    logger.setLevel(max(level, logging.WARNING))
+    logger.setLevel(max(level, logging.ERROR))
     try:
         yield
     finally:
