@@ -25,12 +25,14 @@ from typing import Any
 from pytest_llmspeed.core.load_plan import LoadPlan
 from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.wire.kept import KeepingClient, Target
+from pytest_llmspeed.edges.wire.stamps import KERNEL_STAMPS
 from pytest_llmspeed.measuring.load_runner import LoadRunner
 
 LENGTH = struct.Struct("!I")
 MOST_CHORES = 2048
 GATHER_S = 0.0005
-"""How long the reads of many streams wait for those of more."""
+GATHER_FROM = 12
+"""With fewer sockets than this, processes' own pipes among them, each is read at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,14 @@ def _allow_many_sockets() -> None:
 
 
 class _Selector(selectors.DefaultSelector):
-    """Waits for the sockets; chores are done when none of them has anything to read."""
+    """Waits for the sockets; chores are done when none of them has anything to read.
+
+    Where the kernel says when each byte came (`gathers`), what arrives together is read together:
+    with many streams nearly every chunk would wake the process for itself, so to wait a little before
+    reading costs no truth, and halves the processor time.
+    """
+
+    gathers = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +109,11 @@ class _Selector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if self.chores and timeout != 0:
             return self._busy()
-        return super().select(timeout)
+        ready = super().select(timeout)
+        if not (ready and self.gathers) or timeout == 0 or len(self.get_map()) < GATHER_FROM:
+            return ready
+        time.sleep(GATHER_S)
+        return super().select(0)
 
     def _busy(self) -> list[tuple[selectors.SelectorKey, int]]:
         """Do chores until there is something to read, or none are left; one at least where many wait."""
@@ -122,7 +135,8 @@ async def _work(selector: _Selector) -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(incoming), sys.stdin.buffer)
     outgoing, _ = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout.buffer)
     job: Job = await _next_message(incoming)
-    client = KeepingClient(job.target, GATHER_S)
+    client = KeepingClient(job.target)
+    selector.gathers = KERNEL_STAMPS and job.target.base.scheme == "http"
 
     def say(message: Any) -> None:
         outgoing.write(framed(message))

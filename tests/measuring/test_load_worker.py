@@ -46,3 +46,21 @@ def test_chores_are_not_put_off_for_ever(
         writer.send(b"x")
         assert len(selector.select(60)) == 1
         assert done == [1]
+
+
+def test_reads_are_gathered_only_where_the_kernel_stamps(
+    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elsewhere, and with few streams, each byte is read at once."""
+    naps: list[float] = []
+    monkeypatch.setattr(load_worker.time, "sleep", naps.append)
+    reader, writer = pair
+    with registered(_Selector(), reader) as selector, reader, writer:
+        writer.send(b"x")
+        selector.select(60)
+        selector.gathers = True
+        selector.select(60)
+        assert naps == []
+        monkeypatch.setattr(load_worker, "GATHER_FROM", 1)
+        assert len(selector.select(60)) == 1
+        assert naps == [load_worker.GATHER_S]

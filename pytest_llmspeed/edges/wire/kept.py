@@ -21,8 +21,7 @@ from pytest_llmspeed.edges.wire.dialects import PROTOCOL_ONLY, Dialect
 from pytest_llmspeed.edges.wire.framing import Framing, TransportError
 from pytest_llmspeed.edges.wire.http import BaseURL, broke, request_message, tls_for
 from pytest_llmspeed.edges.wire.protocol import PATHS, body_of
-from pytest_llmspeed.edges.wire.ready import ReadySockets
-from pytest_llmspeed.edges.wire.stamps import Shared, StampedSocket, connect
+from pytest_llmspeed.edges.wire.stamps import StampedSocket, WallOffset, connect
 from pytest_llmspeed.edges.wire.stream import DRAIN_S
 
 let_others_run = getattr(os, "sched_yield", lambda: None)
@@ -118,14 +117,11 @@ class Target:
 
 
 class KeepingClient:
-    """Keep-alive connections to one server, for one event loop, whose answers are kept unread.
+    """Keep-alive connections to one server, for one event loop, whose answers are kept unread."""
 
-    `gather_s` is how long the reads of many streams wait for those of more: see `ReadySockets`.
-    """
-
-    def __init__(self, target: Target, gather_s: float = 0.0) -> None:
+    def __init__(self, target: Target) -> None:
         self._target, self._base = target, target.base
-        self._tls, self._shared = tls_for(target.base), Shared(ready=ReadySockets(gather_s))
+        self._tls, self._wall = tls_for(target.base), WallOffset()
         self._idle: list[_Connection] = []
 
     def prepare(self, request: Request) -> PreparedRequest:
@@ -152,7 +148,7 @@ class KeepingClient:
 
     async def _connect(self) -> _Connection:
         try:
-            stamped = await connect(self._base.host, self._base.port, self._tls, self._shared)
+            stamped = await connect(self._base.host, self._base.port, self._tls, self._wall)
         except OSError as error:
             raise TransportError(f"cannot connect to {self._base}: {error.strerror or error}") from error
         return _Connection(stamped, self._idle)
@@ -161,7 +157,6 @@ class KeepingClient:
         """Close the idle connections."""
         while self._idle:
             self._idle.pop().close()
-        self._shared.ready.close()
 
 
 class PreparedRequest:

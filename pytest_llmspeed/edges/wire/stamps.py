@@ -15,13 +15,10 @@ import struct
 import sys
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
 from math import nan
 from typing import Any, Protocol, cast
 
 from pytest_llmspeed.edges import clock
-from pytest_llmspeed.edges.wire.ready import ReadySockets
 
 READ_SIZE = 65536
 PUSHED_SIZE = 16384
@@ -101,20 +98,12 @@ def _offset() -> tuple[float, float]:
     return offset_s, at_s
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """What the connections of one client have in common."""
-
-    wall: WallOffset = field(default_factory=WallOffset)
-    ready: ReadySockets = field(default_factory=ReadySockets)
-
-
 async def connect(
-    host: str, port: int, tls: ssl.SSLContext | None, shared: Shared | None = None
+    host: str, port: int, tls: ssl.SSLContext | None, wall: WallOffset | None = None
 ) -> StampedSocket:
     """Open a connection; raises OSError (of TLS: ssl.SSLError) where that fails."""
     if tls is None and KERNEL_STAMPS:
-        return await _KernelStamped.connect(host, port, shared or Shared())
+        return await _KernelStamped.connect(host, port, wall or WallOffset())
     return await _ReadStamped.connect(host, port, tls)
 
 
@@ -189,14 +178,14 @@ class _ReadStamped(asyncio.Protocol):
 class _KernelStamped:
     """Stamps of the kernel, read with recvmsg."""
 
-    def __init__(self, connection: socket.socket, loop: asyncio.AbstractEventLoop, shared: Shared) -> None:
-        self._socket, self._loop = connection, loop
-        self._wall, self._ready = shared.wall, shared.ready
+    def __init__(self, connection: socket.socket, loop: asyncio.AbstractEventLoop, wall: WallOffset) -> None:
+        self._socket, self._loop, self._wall = connection, loop, wall
+        self._sink: Sink | None = None
         self._early: tuple[bytes, float] | None = None
         self._since_s = clock.now_s()
 
     @classmethod
-    async def connect(cls, host: str, port: int, shared: Shared) -> _KernelStamped:
+    async def connect(cls, host: str, port: int, wall: WallOffset) -> _KernelStamped:
         loop = asyncio.get_running_loop()
         addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         failure: OSError | None = None
@@ -207,7 +196,7 @@ class _KernelStamped:
                 await loop.sock_connect(connection, address)
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 connection.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-                return cls(connection, loop, shared)
+                return cls(connection, loop, wall)
             except BaseException as error:
                 connection.close()
                 if not isinstance(error, OSError):
@@ -220,7 +209,8 @@ class _KernelStamped:
         await self._loop.sock_sendall(self._socket, content)
 
     def push_to(self, sink: Sink) -> None:
-        self._ready.watch(self._socket.fileno(), partial(self._push, self._socket.recvmsg, sink))
+        self._sink = sink
+        self._loop.add_reader(self._socket, self._push, self._socket.recvmsg, sink)
 
     def _push(self, receive: Callable[..., tuple[bytes, list[Any], int, Any]], sink: Sink) -> None:
         """Read once: called whenever there is something to read, so this is the hot path of a load."""
@@ -229,14 +219,14 @@ class _KernelStamped:
         except BlockingIOError:
             return
         except OSError as error:
-            self._ready.forget(self._socket.fileno())
+            self._loop.remove_reader(self._socket)
             sink.ended(error)
             return
         if chunk:
             stamp_s = self._stamp(ancillary)
             sink.arrived(chunk, stamp_s, self._since_s - stamp_s or nan)
         else:
-            self._ready.forget(self._socket.fileno())
+            self._loop.remove_reader(self._socket)
             sink.ended(None)
 
     async def read(self) -> tuple[bytes, float]:
@@ -294,7 +284,8 @@ class _KernelStamped:
         return True
 
     def close(self) -> None:
-        self._ready.forget(self._socket.fileno())
+        if self._sink is not None:
+            self._loop.remove_reader(self._socket)
         self._socket.close()
 
 
