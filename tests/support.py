@@ -49,9 +49,14 @@ class Project:
 
     def write(self, tests: str, conftest: str = "") -> None:
         """Write the test module, and more of the conftest."""
+        self._forget_compiled()
         self.pytester.makepyfile(test_it=tests)
         if conftest:
             self.pytester.makeconftest(CONFTEST + conftest)
+
+    def _forget_compiled(self) -> None:
+        """A file of the same size that was written in the same second would pass for what was compiled."""
+        shutil.rmtree(self.path / "__pycache__", ignore_errors=True)
 
     def script(self, **settings: object) -> None:
         """Change what the engine does in the runs that follow: factor=1.6, seed=3, …"""
@@ -60,6 +65,7 @@ class Project:
 
     def run(self, *arguments: str) -> pytest.RunResult:
         """Run pytest with a JSON report."""
+        self._forget_compiled()
         return self.pytester.runpytest_inprocess("--llmspeed-json=report.json", *arguments)
 
     def record(self, sessions: int, *arguments: str) -> None:
