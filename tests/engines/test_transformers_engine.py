@@ -280,10 +280,10 @@ def test_a_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
         TinyEngine.start(spec("tiny"))
 
 
-def test_smollm2_answers_rightly_from_its_gguf_file(
+def test_smollm2_answers_rightly_within_its_budgets_and_against_its_baseline(
     project: Project, smollm2: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A real model: a right answer, within generous budgets, that is stored as a baseline."""
+    """A real model from its GGUF file: a right answer, generous budgets, a baseline stored and compared."""
     monkeypatch.setattr(cpu, "read", lambda root: None)  # a busy machine would store nothing
     project.write(
         f"""
@@ -302,9 +302,10 @@ def test_smollm2_answers_rightly_from_its_gguf_file(
         """
     )
     project.run("--llmspeed-update-baseline").assert_outcomes(passed=1)
-    assert len(project.run_files) == 1
+    project.run()
     test = project.test()
     assert test["backend"]["model"] == "SmolLM2-135M-Instruct.Q4_1.gguf"
+    assert {found["sessions"] for found in test["comparisons"] if found["label"] is None} == {1}
     first = test["measurement"]["requests"][0]
     assert (first["output_tokens"], first["prompt_tokens"]) == (8 - 1, 37)
 
