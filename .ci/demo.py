@@ -1,7 +1,8 @@
 """The main job from end to end on the embedded engine: a baseline, a green run, a red one.
 
-Runs example_project three times to record a baseline, once more unchanged, and once with a longer
-delay injected into the engine; checks that the last run, and it alone, exits with 1 and names the test.
+Runs example_project three times to record a baseline, once more unchanged, and one of its tests with
+a longer delay injected into the engine; checks that this last run, and it alone, exits with 1 and names
+the test.
 """
 
 from __future__ import annotations

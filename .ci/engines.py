@@ -3,7 +3,7 @@
 Makes the environments of engines.toml that are not there yet, outside the checkout and named by a
 hash of what they install; runs tests/engine_contract in each, and says which engines kept it. Most of
 the time goes into starts, which keep one core busy: so two engines are tested at once, each on its share
-of the cores (threads of both on all of them would wait for each other).
+of the cores (threads of both on all of them would wait for each other); scripts named by --also come last.
 """
 
 from __future__ import annotations
@@ -106,16 +106,18 @@ def contract(python: Path, backend: str) -> Job:
 def succeeds(job: Job, shares: Queue[list[str]]) -> bool:
     """Run a job on a share of the cores, and show what it printed once it has ended."""
     share = shares.get()
-    run = subprocess.run(
-        [*share, *job.command],
-        cwd=ROOT,
-        env={**os.environ, **job.environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    shares.put(share)
+    try:
+        run = subprocess.run(
+            [*share, *job.command],
+            cwd=ROOT,
+            env={**os.environ, **job.environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+    finally:
+        shares.put(share)
     print(f"\nengines: {job.title}\n{run.stdout}", flush=True)
     return run.returncode == 0
 
