@@ -35,7 +35,8 @@ from pytest_llmspeed.core.metrics import sample_of
 from pytest_llmspeed.edges.engines._openai import OpenAIEngine
 from pytest_llmspeed.edges.engines._server import VLLMServer
 from pytest_llmspeed.edges.loop import LoopThread
-from pytest_llmspeed.edges.wire.kept import KeptAnswer, Target
+from pytest_llmspeed.edges.wire.kept import KeptAnswer
+from pytest_llmspeed.edges.wire.target import Target
 from pytest_llmspeed.measuring import load as loads
 from pytest_llmspeed.measuring.load import Arrivals, ask_load, run_load
 from pytest_llmspeed.measuring.load_runner import Sent

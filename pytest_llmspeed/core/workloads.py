@@ -224,6 +224,12 @@ class Mixed(Workload):
         drawn = Random(f"{self.seed}/part {place}").random() * bounds[-1]
         return self.parts[bisect(bounds, drawn, hi=len(bounds) - 1)].conversation(place)
 
+    @property
+    def turns_each(self) -> int | None:
+        """How many turns every conversation has, None where that differs."""
+        counts = {part.turns_each for part in self.parts}
+        return counts.pop() if len(counts) == 1 else None
+
     def described(self) -> Any:
         """All that makes it what it is."""
         return ["mix", self.seed, list(self.weights), [part.described() for part in self.parts]]

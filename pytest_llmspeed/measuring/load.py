@@ -44,8 +44,11 @@ LEAST_OPEN = 5 * BLOCKS
 """An open load has at least so many requests: five for each of its ten blocks."""
 MOST_WARMUP = 64
 """An open load warms up with as many requests as come in a second, and no more than this."""
-LATE_READ_S = 0.001
-"""Output events that share a read were lumped by the client if that read came so late, else by the server."""
+LATE_READ_S = 0.0005
+"""Output events that share a read were lumped by the client if that read came so late, else by the server.
+
+That is beyond the time for which what has come is let lie on purpose.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,13 +311,13 @@ def _answered(load: Load, sent: Sent, found: Exchange, stratum: str, origin_s: f
     return Answered(sample, found.started_s, ended_s, sent.process, sent=sent.error is None)
 
 
-def _piled_up(kept: KeptAnswer, found: Exchange) -> int:
+def _piled_up(kept: KeptAnswer, found: Exchange, gathered_s: float) -> int:
     """The output events without a stamp of their own, because more came before they were read."""
     together = [late.stamp_s for early, late in pairwise(found.events) if early.stamp_s == late.stamp_s]
     if not together:
         return 0
     late_s = dict(zip(kept.stamps_s, kept.late_s, strict=True))
-    return sum(late_s.get(stamp_s, 0.0) > LATE_READ_S for stamp_s in together)
+    return sum(late_s.get(stamp_s, 0.0) > gathered_s + LATE_READ_S for stamp_s in together)
 
 
 def _ended_s(answer: KeptAnswer | Exchange | None, exchange: Exchange) -> float:
@@ -335,6 +338,7 @@ def _health(
     events = sum(len(found.events) for _, found in kept)
     tokens = output_tokens(answered)
     cpu_s = sum(done.cpu_s for done in outcome.done)
+    gathered_s = max((done.gathered_s for done in outcome.done), default=0.0)
     shares = [done.cpu_s / done.elapsed_s for done in outcome.done if done.elapsed_s > 0]
     return ClientHealth(
         processes=len(outcome.done),
@@ -342,7 +346,9 @@ def _health(
         cpu_s_per_1000_tokens=cpu_s / tokens * 1000 if shares and tokens else None,
         read_late_ms=_p99_ms(late_s),
         send_late_ms=_p99_ms(send_lateness_s(answered, slots)),
-        piled_up=sum(_piled_up(answer, found) for answer, found in kept) / events if events else 0.0,
+        piled_up=sum(_piled_up(answer, found, gathered_s) for answer, found in kept) / events
+        if events
+        else 0.0,
         stamps="engine" if not kept else "kernel" if late_s else "read",
     )
 

@@ -3,7 +3,7 @@
 It talks in frames over its standard input and output: a length of four bytes, then a pickle. It
 gets a `Job` and, once it has said that it is warm, the moment to start; the end of its input means
 stop. It says `Warm`, then `Sent` for each request (and `Started`, of a load that ends by
-time), then `Done`.
+time; a `Part` of each long answer every now and then), then `Done`.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from __future__ import annotations
 import asyncio
 import gc
 import pickle
-import selectors
 import signal
 import struct
 import sys
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pytest_llmspeed.core.load_plan import LoadPlan
 from pytest_llmspeed.edges import clock
-from pytest_llmspeed.edges.wire.kept import KeepingClient, Target
+from pytest_llmspeed.edges.wire.keeping import KeepingClient
+from pytest_llmspeed.edges.wire.kept import Part
+from pytest_llmspeed.edges.wire.pace import Pace
 from pytest_llmspeed.edges.wire.stamps import KERNEL_STAMPS
+from pytest_llmspeed.edges.wire.target import Target
 from pytest_llmspeed.measuring.load_runner import LoadRunner
+from pytest_llmspeed.measuring.load_selector import LoadSelector
 
 LENGTH = struct.Struct("!I")
-MOST_CHORES = 2048
-GATHER_S = 0.0005
-GATHER_FROM = 12
-"""With fewer sockets than this, processes' own pipes among them, each is read at once."""
+PARTS_EVERY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,14 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """All is answered, or the worker was stopped: the processor time that it took since the start."""
+    """All is answered, or the worker was stopped: what it took since the start.
+
+    `gathered_s` is how long it let what had come lie, at most, so as to read it together with more.
+    """
 
     cpu_s: float
     elapsed_s: float
+    gathered_s: float = 0.0
 
 
 def framed(message: Any) -> bytes:
@@ -79,7 +83,7 @@ def main() -> None:
     _allow_many_sockets()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
-    selector = _Selector()
+    selector = LoadSelector()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
         runner.run(_work(selector))
 
@@ -92,51 +96,15 @@ def _allow_many_sockets() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-class _Selector(selectors.DefaultSelector):
-    """Waits for the sockets; chores are done when none of them has anything to read.
-
-    Where the kernel says when each byte came (`gathers`), what arrives together is read together:
-    with many streams nearly every chunk would wake the process for itself, so to wait a little before
-    reading costs no truth, and halves the processor time.
-    """
-
-    gathers = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.chores: deque[Callable[[], object]] = deque()
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if self.chores and timeout != 0:
-            return self._busy()
-        ready = super().select(timeout)
-        if not (ready and self.gathers) or timeout == 0 or len(self.get_map()) < GATHER_FROM:
-            return ready
-        time.sleep(GATHER_S)
-        return super().select(0)
-
-    def _busy(self) -> list[tuple[selectors.SelectorKey, int]]:
-        """Do chores until there is something to read, or none are left; one at least where many wait."""
-        if len(self.chores) > MOST_CHORES:
-            self.chores.popleft()()
-        while not (ready := super().select(0)) and self.chores:
-            self.chores.popleft()()
-        return ready
-
-    def do_chores(self) -> None:
-        """Do all that is left."""
-        while self.chores:
-            self.chores.popleft()()
-
-
-async def _work(selector: _Selector) -> None:
+async def _work(selector: LoadSelector) -> None:
     loop = asyncio.get_running_loop()
     incoming = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(incoming), sys.stdin.buffer)
     outgoing, _ = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout.buffer)
     job: Job = await _next_message(incoming)
     client = KeepingClient(job.target)
-    selector.gathers = KERNEL_STAMPS and job.target.base.scheme == "http"
+    if KERNEL_STAMPS and job.target.base.scheme == "http":
+        selector.pace = client.pace = Pace()
 
     def say(message: Any) -> None:
         outgoing.write(framed(message))
@@ -150,14 +118,40 @@ async def _work(selector: _Selector) -> None:
     runner.prepare()
     start_s: float = await _next_message(incoming)
     before_s = time.process_time()
+    handing_over = asyncio.ensure_future(_hand_over_parts(job.plan, client, selector.chores.append, say))
     await _until_done_or_stopped(runner, start_s, incoming)
+    handing_over.cancel()
     cpu_s = time.process_time() - before_s
     selector.do_chores()
-    say(Done(cpu_s, clock.now_s() - start_s))
+    say(Done(cpu_s, clock.now_s() - start_s, selector.gathered_s))
     client.close()
     outgoing.close()
     while outgoing.get_write_buffer_size():
         await asyncio.sleep(0.001)
+
+
+async def _hand_over_parts(
+    plan: LoadPlan,
+    client: KeepingClient,
+    later: Callable[[Callable[[], object]], object],
+    say: Callable[[Any], None],
+) -> None:
+    """Hand over long answers while they come, so that they are not held here; not those of a conversation.
+
+    Each turn of a conversation is read before the next can be asked.
+    """
+
+    def hand_over(take: Callable[[], Part | None]) -> None:
+        if part := take():
+            say(part)
+
+    while plan.workload.turns_each == 1:
+        await asyncio.sleep(PARTS_EVERY_S)
+        handed_over = asyncio.Event()
+        for take in client.parts():
+            later(partial(hand_over, take))
+        later(handed_over.set)
+        await handed_over.wait()
 
 
 async def _next_message(incoming: asyncio.StreamReader) -> Any:

@@ -7,6 +7,7 @@ import pickle
 import selectors
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,8 @@ import pytest_llmspeed
 from pytest_llmspeed.core.errors import EngineError, GenerationError, LLMSpeedError
 from pytest_llmspeed.core.load_plan import LoadPlan
 from pytest_llmspeed.edges import clock
-from pytest_llmspeed.edges.wire.kept import Target
+from pytest_llmspeed.edges.wire.kept import KeptAnswer, Part
+from pytest_llmspeed.edges.wire.target import Target
 from pytest_llmspeed.measuring.load_runner import Sent
 from pytest_llmspeed.measuring.load_worker import LENGTH, Done, Job, Started, Warm, framed
 
@@ -185,7 +187,14 @@ class _Worker:
     def add_to(self, outcome: Outcome) -> None:
         """Add what it handed back, and for each planned request that it did not, that it is lost."""
         found = list(self._messages())
+        parts = defaultdict[int, list[Part]](list)
+        for part in found:
+            if isinstance(part, Part):
+                parts[part.number].append(part)
         sent = [replace(each, process=self._place) for each in found if isinstance(each, Sent)]
+        for each in sent:
+            if isinstance(each.answer, KeptAnswer):
+                each.answer.put_back(parts[each.answer.number])
         done = [each for each in found if isinstance(each, Done)]
         outcome.sent += sent
         outcome.done += done

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from math import isnan
@@ -27,10 +27,12 @@ from pytest_llmspeed.core.load_plan import LoadPlan
 from pytest_llmspeed.core.metrics import Sample, sample_of
 from pytest_llmspeed.edges.engines._openai import OpenAIEngine
 from pytest_llmspeed.edges.loop import LoopThread
-from pytest_llmspeed.edges.wire import kept
+from pytest_llmspeed.edges.wire import keeping
 from pytest_llmspeed.edges.wire.dialects import DIALECTS
 from pytest_llmspeed.edges.wire.http import BaseURL
-from pytest_llmspeed.edges.wire.kept import KeepingClient, KeptAnswer, Target
+from pytest_llmspeed.edges.wire.keeping import KeepingClient
+from pytest_llmspeed.edges.wire.kept import KeptAnswer, Part
+from pytest_llmspeed.edges.wire.target import Target
 from pytest_llmspeed.measuring import load_workers
 from pytest_llmspeed.measuring.load import Arrivals, ask_load, result_of, run_load
 from pytest_llmspeed.measuring.load_runner import Sent
@@ -331,10 +333,32 @@ def test_a_client_that_lags_raises_the_alarm(monkeypatch: pytest.MonkeyPatch) ->
     assert any("before the client had read those before them" in reason for reason in found.invalid)
 
 
+def test_long_answers_are_handed_over_while_they_come(
+    loop: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker does not hold them to their end, and none loses or doubles a token."""
+    put_back, parts = KeptAnswer.put_back, list[int]()
+    paths, begin = load_workers._program().rsplit("; ", 1)
+    eager = "import pytest_llmspeed.edges.wire.keeping as k; k.LEAST_PART = 4; k.MOST_HELD = 0"
+    monkeypatch.setattr(load_workers, "_program", lambda: f"{paths}; {eager}; {begin}")
+
+    def counted(answer: KeptAnswer, taken: Sequence[Part]) -> None:
+        parts.append(len(taken))
+        put_back(answer, taken)
+
+    monkeypatch.setattr(KeptAnswer, "put_back", counted)
+    with ReplayServer(lambda _: Play(tokens(40, 50, 10))) as server:
+        found = load(server, loop, concurrency=2)
+    assert sum(parts) > len(parts) == 20
+    assert {sample.output_tokens for sample in found.samples} == {40}
+    assert found.summary("ttft_ms").p50 == pytest.approx(50, abs=TOLERANCE_MS)
+    assert found.invalid == ()
+
+
 def test_each_request_lets_a_server_on_this_machine_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Woken on our core it would wait for the rest of a burst, and that wait would be in its TTFT."""
     yields: list[None] = []
-    monkeypatch.setattr(kept, "let_others_run", lambda: yields.append(None))
+    monkeypatch.setattr(keeping, "let_others_run", lambda: yields.append(None))
 
     async def burst(engine: OpenAIEngine) -> None:
         client = KeepingClient(engine.target)

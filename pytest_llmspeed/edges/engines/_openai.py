@@ -22,8 +22,8 @@ from pytest_llmspeed.edges.engines.tokens import TokenCounter
 from pytest_llmspeed.edges.wire.dialects import PROTOCOL_ONLY, Dialect, dialect_of
 from pytest_llmspeed.edges.wire.get import get
 from pytest_llmspeed.edges.wire.http import BaseURL, HTTPClient
-from pytest_llmspeed.edges.wire.kept import Target
 from pytest_llmspeed.edges.wire.stream import ask
+from pytest_llmspeed.edges.wire.target import Target
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 PROBE_TIMEOUT_S = 10.0

@@ -34,7 +34,7 @@ from pytest_llmspeed.edges.engines.symptoms import symptom
 from pytest_llmspeed.edges.engines.tokens import TokenCounter
 from pytest_llmspeed.edges.wire.dialects import Dialect, dialect_of
 from pytest_llmspeed.edges.wire.http import BaseURL
-from pytest_llmspeed.edges.wire.kept import Target
+from pytest_llmspeed.edges.wire.target import Target
 
 LAST_WORDS_S = 0.5
 """How long after a failed request it is waited for the news that the server has ended."""

@@ -13,7 +13,7 @@ from pytest_llmspeed.core.quality.scores import TokenScores
 from pytest_llmspeed.core.record import Backend
 
 if TYPE_CHECKING:
-    from pytest_llmspeed.edges.wire.kept import Target
+    from pytest_llmspeed.edges.wire.target import Target
 
 AUTO = "auto"
 ANY_OPTION = frozenset({"*"})

@@ -16,8 +16,8 @@ from pytest_llmspeed.edges.engines.vllm_answer import scores
 from pytest_llmspeed.edges.wire.framing import TransportError
 from pytest_llmspeed.edges.wire.get import get
 from pytest_llmspeed.edges.wire.http import HTTPClient
-from pytest_llmspeed.edges.wire.kept import Target
 from pytest_llmspeed.edges.wire.protocol import error_text
+from pytest_llmspeed.edges.wire.target import Target
 
 TOKENIZE, COMPLETIONS = "/tokenize", "/v1/completions"
 OF_THE_TEMPLATE = ("tools", "chat_template", "chat_template_kwargs")

@@ -70,7 +70,7 @@ class StampedSocket(Protocol):
 
 
 class WallOffset:
-    """What to take off the time of day to get the monotonic clock; connections may share one."""
+    """What to take off the time of day to get the monotonic clock."""
 
     def __init__(self) -> None:
         self._offset_s, self._checked_s = _offset()
@@ -99,11 +99,18 @@ def _offset() -> tuple[float, float]:
 
 
 async def connect(
-    host: str, port: int, tls: ssl.SSLContext | None, wall: WallOffset | None = None
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None,
+    wall: WallOffset | None = None,
+    room: bytearray | None = None,
 ) -> StampedSocket:
-    """Open a connection; raises OSError (of TLS: ssl.SSLError) where that fails."""
+    """Open a connection; raises OSError (of TLS: ssl.SSLError) where that fails.
+
+    Those of one event loop may share a `wall`, and the `room` that pushed bytes are read into.
+    """
     if tls is None and KERNEL_STAMPS:
-        return await _KernelStamped.connect(host, port, wall or WallOffset())
+        return await _KernelStamped.connect(host, port, wall or WallOffset(), room)
     return await _ReadStamped.connect(host, port, tls)
 
 
@@ -178,14 +185,21 @@ class _ReadStamped(asyncio.Protocol):
 class _KernelStamped:
     """Stamps of the kernel, read with recvmsg."""
 
-    def __init__(self, connection: socket.socket, loop: asyncio.AbstractEventLoop, wall: WallOffset) -> None:
+    def __init__(
+        self,
+        connection: socket.socket,
+        loop: asyncio.AbstractEventLoop,
+        wall: WallOffset,
+        room: bytearray | None,
+    ) -> None:
         self._socket, self._loop, self._wall = connection, loop, wall
+        self._room = room or bytearray(PUSHED_SIZE)
         self._sink: Sink | None = None
         self._early: tuple[bytes, float] | None = None
         self._since_s = clock.now_s()
 
     @classmethod
-    async def connect(cls, host: str, port: int, wall: WallOffset) -> _KernelStamped:
+    async def connect(cls, host: str, port: int, wall: WallOffset, room: bytearray | None) -> _KernelStamped:
         loop = asyncio.get_running_loop()
         addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         failure: OSError | None = None
@@ -196,7 +210,7 @@ class _KernelStamped:
                 await loop.sock_connect(connection, address)
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 connection.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-                return cls(connection, loop, wall)
+                return cls(connection, loop, wall, room)
             except BaseException as error:
                 connection.close()
                 if not isinstance(error, OSError):
@@ -210,21 +224,23 @@ class _KernelStamped:
 
     def push_to(self, sink: Sink) -> None:
         self._sink = sink
-        self._loop.add_reader(self._socket, self._push, self._socket.recvmsg, sink)
+        self._loop.add_reader(self._socket, self._push, self._socket.recvmsg_into, [self._room], sink)
 
-    def _push(self, receive: Callable[..., tuple[bytes, list[Any], int, Any]], sink: Sink) -> None:
+    def _push(
+        self, receive: Callable[..., tuple[int, list[Any], int, Any]], rooms: list[bytearray], sink: Sink
+    ) -> None:
         """Read once: called whenever there is something to read, so this is the hot path of a load."""
         try:
-            chunk, ancillary, _, _ = receive(PUSHED_SIZE, 64)
+            size, ancillary, _, _ = receive(rooms, 64)
         except BlockingIOError:
             return
         except OSError as error:
             self._loop.remove_reader(self._socket)
             sink.ended(error)
             return
-        if chunk:
+        if size:
             stamp_s = self._stamp(ancillary)
-            sink.arrived(chunk, stamp_s, self._since_s - stamp_s or nan)
+            sink.arrived(bytes(rooms[0][:size]), stamp_s, self._since_s - stamp_s or nan)
         else:
             self._loop.remove_reader(self._socket)
             sink.ended(None)

@@ -15,10 +15,10 @@ from pytest_llmspeed.edges.wire.asked import Asked
 from pytest_llmspeed.edges.wire.calls import Call, Head, Note, Put, Sent
 from pytest_llmspeed.edges.wire.framing import TransportError
 from pytest_llmspeed.edges.wire.http import HTTPClient, Response
-from pytest_llmspeed.edges.wire.kept import Target
 from pytest_llmspeed.edges.wire.protocol import AnswerReader
 from pytest_llmspeed.edges.wire.responses import ResponsesReader
 from pytest_llmspeed.edges.wire.stamps import KERNEL_STAMPS
+from pytest_llmspeed.edges.wire.target import Target
 from pytest_llmspeed.edges.wire.usage_chunk import UsageFilter
 
 NO_KEY = "no-key"

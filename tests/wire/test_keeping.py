@@ -9,8 +9,9 @@ import pytest
 from servers import chunk, event, usage
 
 from pytest_llmspeed.core.exchange import Request
-from pytest_llmspeed.edges.wire import kept
-from pytest_llmspeed.edges.wire.kept import KeptAnswer, _Connection
+from pytest_llmspeed.edges.wire import keeping
+from pytest_llmspeed.edges.wire.keeping import _Connection
+from pytest_llmspeed.edges.wire.kept import KeptAnswer, Part
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n%s\r\n"
 CHUNKED = HEAD % b"transfer-encoding: chunked\r\n"
@@ -46,18 +47,26 @@ class Pushed:
         pass
 
 
-async def answered(reads: Sequence[bytes], *, at_once: bool) -> KeptAnswer:
-    """Bring an answer read by read; it ends with the last one, `at_once` or a while later."""
+async def answered(reads: Sequence[bytes], *, at_once: bool, parts: int = 0) -> KeptAnswer:
+    """Bring an answer read by read; it ends with the last one, `at_once` or a while later.
+
+    What has come is taken out, where that is worth it, so many times, and put back at the end.
+    """
     socket, answer = Pushed(), KeptAnswer("server")
     idle: list[_Connection] = []
+    taken: list[Part] = []
     connection = _Connection(socket, idle)  # type: ignore[arg-type]
     asking = asyncio.ensure_future(connection.ask(b"", answer))
     await asyncio.sleep(0)
     for place, read in enumerate(reads):
         assert not connection._over.done()
         connection.arrived(read, float(place), 0.0)
+        if part := connection.part():
+            taken.append(part)
     assert connection._over.done() is at_once
     await asyncio.wait_for(asking, timeout=5)
+    assert len(taken) == parts
+    answer.put_back(taken)
     return answer
 
 
@@ -89,7 +98,7 @@ def test_an_answer_that_says_it_is_done_is_over(
     monkeypatch: pytest.MonkeyPatch, head: bytes, cut: int
 ) -> None:
     """Also where nothing follows [DONE], in one read with the head, or cut in two."""
-    monkeypatch.setattr(kept, "DRAIN_S", 0.0)
+    monkeypatch.setattr(keeping, "DRAIN_S", 0.0)
     parts = [*OUTPUT, DONE]
     whole = head + b"".join(map(framed, parts) if head == CHUNKED else parts)
     place = whole.index(b"[DONE]") - 6 + cut
@@ -98,3 +107,39 @@ def test_an_answer_that_says_it_is_done_is_over(
     assert texts(answer) == ("five", "stop", None)
     answer.over_s = 99.0
     assert answer.ended_s == 99.0  # its slot was not free before
+
+
+@pytest.mark.parametrize("name", [*ENDS, "of a known length"])
+def test_a_long_answer_is_taken_out_in_parts(name: str) -> None:
+    """What is left is enough to see its end, and put together again it is whole; so are its stamps."""
+    framing, end = (framed, ENDS[name]) if name in ENDS else (bytes, DONE)
+    texts = [framing(chunk({"content": f"{place} "})) for place in range(50)]
+    rest = b"".join(map(framing, OUTPUT[1:])) + end
+    length = sum(map(len, texts)) + len(rest)
+    head = CHUNKED if name in ENDS else HEAD % b"content-length: %d\r\n" % length
+    reads = [head, *texts, rest[: len(rest) // 2], rest[len(rest) // 2 :]]
+    answer = asyncio.run(answered(reads, at_once=True, parts=3))
+    assert (answer.reads, list(answer.stamps_s)) == (reads, list(map(float, range(len(reads)))))
+    found = answer.exchange(Request("hello"))
+    assert (found.joined("text").split(), found.finish_reason) == ([str(n) for n in range(50)], "stop")
+
+
+@pytest.mark.parametrize("text", ["[DONE]", "data: [DONE]", "\ndata: [DONE]\n"])
+def test_the_end_mark_in_a_text_ends_nothing(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Only a line of its own does; no text can hold one, as JSON writes it."""
+    monkeypatch.setattr(keeping, "DRAIN_S", 0.0)
+
+    async def told_and_waited() -> KeptAnswer:
+        socket, answer = Pushed(), KeptAnswer("server")
+        connection = _Connection(socket, [])  # type: ignore[arg-type]
+        asking = asyncio.ensure_future(connection.ask(b"", answer))
+        await asyncio.sleep(0)
+        connection.arrived(CHUNKED + framed(chunk({"content": text})), 0.0, 0.0)
+        await asyncio.sleep(0.01)
+        assert not asking.done()
+        connection.arrived(framed(OUTPUT[1] + DONE) + LAST, 1.0, 0.0)
+        await asking
+        return answer
+
+    answer = asyncio.run(told_and_waited())
+    assert (texts(answer), answer.unended) == ((text, "stop", None), False)
