@@ -21,10 +21,22 @@ from pytest_llmspeed.edges.engines.registry import BUILT_IN, Registry
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["VLLM_NO_USAGE_STATS"] = "1"
 
+EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+"""What vLLM chooses on one GPU. On a CPU it would start a further process for the model alone."""
 OPTIONS: dict[str, dict[str, Any]] = {
     "tiny": {"token_delay_ms": 5},
-    "vllm": {"enforce_eager": True, "max_model_len": 1024, "kv_cache_memory_bytes": 2**28},
-    "vllm-server": {"enforce_eager": True, "context_length": 1024, "cpu_kv_cache_gib": 1},
+    "vllm": {
+        "enforce_eager": True,
+        "max_model_len": 1024,
+        "kv_cache_memory_bytes": 2**28,
+        "distributed_executor_backend": EXECUTOR,
+    },
+    "vllm-server": {
+        "enforce_eager": True,
+        "context_length": 1024,
+        "cpu_kv_cache_gib": 1,
+        "extra_args": ("--distributed-executor-backend", EXECUTOR),
+    },
     "llama-cpp": {"n_ctx": 1024, "n_threads": 1, "n_threads_batch": 1},
     "llama-cpp-server": {"context_length": 1024},
 }

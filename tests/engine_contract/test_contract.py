@@ -42,7 +42,7 @@ cpu.read = lambda *_: None  # a busy machine would store nothing
 @pytest.mark.llm_backend({backend!r}, model={model!r}, precision={precision!r}, **{options!r})
 @pytest.mark.llm_budget(ttft_ms=20_000, tpot_ms=5_000, error_rate=0)
 def test_speed(llm_client):
-    measured = llm_client.measure("Tell me a story.", max_tokens=16, rounds=6, warmup=1)
+    measured = llm_client.measure("Tell me a story.", max_tokens=8, rounds=6, warmup=1)
     assert len(measured.samples) == 6
 """
 

@@ -51,10 +51,15 @@ def engine(pool: Pool, spec: EngineSpec) -> VLLMEngine:
     return found
 
 
+def with_its_own_executor(spec: EngineSpec) -> dict[str, Any]:
+    """The options of an engine that has as many processes as vLLM itself chooses."""
+    return {name: value for name, value in spec.options.items() if name != "distributed_executor_backend"}
+
+
 @pytest.fixture
 def speculating(pool: Pool, spec: EngineSpec) -> VLLMEngine:
     """An engine that drafts by n-grams, its prefix cache left on."""
-    options = {**spec.options, **SPECULATIVE}
+    options = {**with_its_own_executor(spec), **SPECULATIVE}
     found = pool.lease(EngineSpec.of(spec.backend, spec.model, spec.precision, options))
     assert isinstance(found, VLLMEngine)
     return found
@@ -239,7 +244,8 @@ def test_a_draft_model_that_is_the_model_itself_is_always_right(pool: Pool, spec
 @pytest.mark.parametrize("moment", ["starting", "answering"])
 def test_a_killed_pytest_leaves_no_engine(spec: EngineSpec, tmp_path: Path, moment: str) -> None:
     """Killed while the engine starts, or in the middle of an answer; its shared memory is gone too."""
-    (tmp_path / "test_it.py").write_text(STARTING.format(model=spec.model, options=spec.options))
+    options = with_its_own_executor(spec)
+    (tmp_path / "test_it.py").write_text(STARTING.format(model=spec.model, options=options))
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     before = set(os.listdir("/dev/shm"))
     log = tmp_path / "log"

@@ -74,7 +74,8 @@ def left_by(ending: str, *, settled: bool = True) -> list[bool]:
     """Which of a parent's children live on: one from before, one with a child, one of afterwards."""
     early, shell, below, late = said_by(PARENT.format(ending=ending, settled=settled))
     if "SIGKILL" in ending:
-        ends(below)
+        assert ends(shell)
+        assert ends(below)
     found = [alive(pid) for pid in (early, shell, below, late)]
     for pid in (early, shell, below, late):
         with suppress(ProcessLookupError):
