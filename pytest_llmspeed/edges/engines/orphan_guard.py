@@ -4,10 +4,10 @@ The guard of a server (`guard`) starts what it guards, so it is its parent, hear
 what leaves it. Here the library is the parent, in our process: the guard is a sibling that can only
 look, and ends nothing that the library ends by itself.
 
-The script (run by path, with the standard library alone, in a session of its own) holds the read end
-of a pipe as its standard input. Until a word comes it takes note of what descends from its parent;
-then it rests. When its parent is gone, or asks for it, it kills what it noted, with all that descends
-from it. It reads /proc: elsewhere than on Linux there is no guard.
+The script (run by path, with the standard library alone, in a process group of its own, so that Ctrl-C
+does not reach it) holds the read end of a pipe as its standard input. Until a word comes it takes note of
+what descends from its parent; then it rests. When its parent is gone, or asks for it, it kills what it
+noted, with all that descends from it. It reads /proc: elsewhere than on Linux there is no guard.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class OrphanGuard:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,
+                process_group=0,  # a session of its own was starved beside an engine that kept the core busy
             )
             self._wait_until_it_has_looked()
 
