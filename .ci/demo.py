@@ -17,13 +17,15 @@ PROJECT = Path(__file__).parent.parent / "example_project"
 SESSIONS = 3
 DELAY_MS = 45
 SLOWED = "test_a_summary_is_quick"
+QUIET = ["-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "-W", "ignore:invalid escape sequence"]
+"""Nothing is said of plugins that are not used, nor of libraries that are compiled as they are imported."""
 
 
 def pytest(title: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the example project and show what it printed."""
     print(f"\n##### {title}\n$ pytest {' '.join(arguments)}", flush=True)
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+        [sys.executable, "-m", "pytest", *QUIET, *arguments],
         cwd=PROJECT,
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,

@@ -83,6 +83,14 @@ def test_several_turns() -> None:
     assert [turn.prompt for turn in Workload.conversations([["a", "b"]]).conversation(0)] == ["a", "b"]
 
 
+def test_a_mix_has_as_many_turns_as_its_parts_agree_on() -> None:
+    """None where they differ."""
+    talk = Workload.conversations([["hello", "and now?"]])
+    assert Workload.mix((1, "a"), (1, ["b", "c"])).turns_each == 1
+    assert Workload.mix((1, "a"), (1, talk)).turns_each is None
+    assert Workload.mix((1, talk)).turns_each == 2
+
+
 def test_a_mix_follows_its_weights() -> None:
     """Each part comes as often as its weight says."""
     mixed = Workload.mix((3, "chat"), (1, "document"))

@@ -36,6 +36,7 @@ from pytest_llmspeed.edges.wire.target import Target
 from pytest_llmspeed.measuring import load_workers
 from pytest_llmspeed.measuring.load import Arrivals, ask_load, result_of, run_load
 from pytest_llmspeed.measuring.load_runner import Sent
+from pytest_llmspeed.measuring.load_worker import Done
 from pytest_llmspeed.measuring.load_workers import Outcome, run_in_workers, workers_for
 from pytest_llmspeed.measuring.recorder import Recorder
 
@@ -293,6 +294,38 @@ def test_the_number_of_processes_follows_the_load(monkeypatch: pytest.MonkeyPatc
     assert workers_for(replace(one, slots=4000)) == 1
 
 
+def result_with(answers: Sequence[KeptAnswer], *done: Done) -> LoadResult:
+    """The result of a load that brought these answers, and what its processes said in the end."""
+    outcome = Outcome(
+        sent=[Sent(place, 0, Request(""), None, answer) for place, answer in enumerate(answers)],
+        done=list(done),
+    )
+    asked = ask_load(
+        Workload.of("hello"),
+        Request(""),
+        Arrivals(concurrency=4),
+        requests=40,
+        duration_s=None,
+        least_requests=1,
+        warmup=0,
+        slo=None,
+        label=None,
+    )
+    exchanges = [answer.exchange(Request("")) for answer in answers]
+    return result_of(asked, outcome, exchanges, Recorder(), queues_here=False)
+
+
+@pytest.mark.parametrize(("late_s", "piled_up"), [(0.0001, 0.0), (0.0024, 0.0), (0.0026, 0.5)])
+def test_what_was_let_lie_on_purpose_raises_no_alarm(late_s: float, piled_up: float) -> None:
+    """Two tokens in one read: sent so by the server, unless they lay for longer than reads are gathered."""
+    both = b"".join(event({"choices": [{"delta": {"content": text}}]}) for text in ("one ", "two"))
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(both)
+    answer = KeptAnswer("server", reads=[head, both])
+    answer.stamps_s.extend([0.1, 0.2])
+    answer.late_s.extend([0.0, late_s])
+    assert result_with([answer], Done(1.0, 10.0, gathered_s=0.002)).client.piled_up == piled_up
+
+
 def test_a_client_that_lags_raises_the_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its mean time per token hides it: clumped reads cancel out. What piled up unread does not."""
     answers = Play(tokens(200, 50, 5))
@@ -308,26 +341,7 @@ def test_a_client_that_lags_raises_the_alarm(monkeypatch: pytest.MonkeyPatch) ->
         return [each.answer for each in prepared]
 
     with ReplayServer(lambda _: answers) as server:
-        engine = engine_of(server)
-        outcome = Outcome(
-            sent=[
-                Sent(place, 0, Request(""), None, answer)
-                for place, answer in enumerate(asyncio.run(lagging(engine)))
-            ]
-        )
-    asked = ask_load(
-        Workload.of("hello"),
-        Request(""),
-        Arrivals(concurrency=4),
-        requests=40,
-        duration_s=None,
-        least_requests=1,
-        warmup=0,
-        slo=None,
-        label=None,
-    )
-    exchanges = [sent.answer.exchange(sent.request) for sent in outcome.sent]
-    found = result_of(asked, outcome, exchanges, Recorder(), queues_here=False)
+        found = result_with(asyncio.run(lagging(engine_of(server))))
     assert found.summary("tpot_ms").p50 == pytest.approx(5, rel=0.2)
     assert found.client.piled_up > 0.3
     assert any("before the client had read those before them" in reason for reason in found.invalid)
