@@ -13,7 +13,7 @@ demo: $(READY)
 	$(BIN)/python .ci/demo.py
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 4 --dist worksteal
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 test-engines: $(READY)
 	$(BIN)/python .ci/engines.py $(ALSO)

@@ -57,8 +57,9 @@ class TransformersEngine:
 
     @classmethod
     def libraries(cls, spec: EngineSpec) -> tuple[str, ...]:
-        """Return the modules that run a model of `spec`."""
-        return ("torch", "transformers", *precision.LIBRARIES.get(spec.precision, ()))
+        """Return the modules that run a model of `spec`, its first imports included."""
+        used = ("transformers.modeling_utils", "transformers.generation.utils")
+        return ("torch", "transformers", *used, *precision.LIBRARIES.get(spec.precision, ()))
 
     @classmethod
     def start(cls, spec: EngineSpec) -> Self:
