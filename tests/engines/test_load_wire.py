@@ -34,7 +34,7 @@ from pytest_llmspeed.edges.wire.keeping import KeepingClient
 from pytest_llmspeed.edges.wire.kept import KeptAnswer, Part
 from pytest_llmspeed.edges.wire.target import Target
 from pytest_llmspeed.measuring import load_workers
-from pytest_llmspeed.measuring.load import Arrivals, ask_load, result_of, run_load
+from pytest_llmspeed.measuring.load import Arrivals, Load, ask_load, result_of, run_load
 from pytest_llmspeed.measuring.load_runner import Sent
 from pytest_llmspeed.measuring.load_worker import Done
 from pytest_llmspeed.measuring.load_workers import Outcome, run_in_workers, workers_for
@@ -58,6 +58,21 @@ def engine_of(server: ReplayServer) -> OpenAIEngine:
 def load(server: ReplayServer, loop: LoopThread, **asked: Any) -> LoadResult:
     client = LLMClient(engine_of(server), loop, Recorder())
     return client.load(asked.pop("workload", "hello"), **{"timeout_s": 10, **asked})
+
+
+def closed(slots: int, workload: Any = "hello", **fields: Any) -> Load:
+    """The shortest closed loop of so many slots, as `load` is asked for it."""
+    return ask_load(
+        Workload.of(workload),
+        Request("", **fields),
+        Arrivals(concurrency=slots),
+        requests=10 * slots,
+        duration_s=None,
+        least_requests=1,
+        warmup=slots,
+        slo=None,
+        label=None,
+    )
 
 
 def test_a_closed_loop_over_sockets(loop: LoopThread) -> None:
@@ -102,17 +117,7 @@ def test_several_processes_send_the_same_requests(loop: LoopThread) -> None:
     prompts = []
     for processes in (1, 3):
         with ReplayServer(lambda _: PLAIN) as server:
-            asked = ask_load(
-                workload,
-                Request("", timeout_s=10),
-                Arrivals(concurrency=6),
-                requests=60,
-                duration_s=None,
-                least_requests=1,
-                warmup=6,
-                slo=None,
-                label=None,
-            )
+            asked = closed(6, workload, timeout_s=10)
             found = run_load(asked, engine_of(server), loop, Recorder(), None, processes=processes)
             prompts.append(sorted(str(body["messages"]) for _, body in server.requests))
         assert (len(found.samples), found.failures, found.peak_concurrency) == (60, (), 6)
@@ -230,19 +235,8 @@ def test_the_requests_of_a_killed_worker_are_accounted_for(
         return PLAIN
 
     with ReplayServer(script) as server:
-        asked = ask_load(
-            Workload.of("hello"),
-            Request("", timeout_s=10),
-            Arrivals(concurrency=8),
-            requests=80,
-            duration_s=None,
-            least_requests=1,
-            warmup=8,
-            slo=None,
-            label=None,
-        )
         recorder = Recorder()
-        found = run_load(asked, engine_of(server), loop, recorder, None, processes=2)
+        found = run_load(closed(8, timeout_s=10), engine_of(server), loop, recorder, None, processes=2)
     assert len(found.samples) == 80
     assert 20 < len(found.failures) < 40
     assert {sample.error for sample in found.failures} == {"its worker process died (exit code -9)"}
@@ -300,19 +294,8 @@ def result_with(answers: Sequence[KeptAnswer], *done: Done) -> LoadResult:
         sent=[Sent(place, 0, Request(""), None, answer) for place, answer in enumerate(answers)],
         done=list(done),
     )
-    asked = ask_load(
-        Workload.of("hello"),
-        Request(""),
-        Arrivals(concurrency=4),
-        requests=40,
-        duration_s=None,
-        least_requests=1,
-        warmup=0,
-        slo=None,
-        label=None,
-    )
     exchanges = [answer.exchange(Request("")) for answer in answers]
-    return result_of(asked, outcome, exchanges, Recorder(), queues_here=False)
+    return result_of(closed(4), outcome, exchanges, Recorder(), queues_here=False)
 
 
 @pytest.mark.parametrize(("late_s", "piled_up"), [(0.0001, 0.0), (0.0024, 0.0), (0.0026, 0.5)])
