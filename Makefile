@@ -7,6 +7,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
+# The tests start pytest some thousand times, and pip compiles nothing here: each module is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-engines lint clean
 
 demo: $(READY)
