@@ -192,8 +192,7 @@ class _KernelStamped:
         wall: WallOffset,
         room: bytearray | None,
     ) -> None:
-        self._socket, self._loop, self._wall = connection, loop, wall
-        self._room = room or bytearray(PUSHED_SIZE)
+        self._socket, self._loop, self._wall, self._room = connection, loop, wall, room
         self._sink: Sink | None = None
         self._early: tuple[bytes, float] | None = None
         self._since_s = clock.now_s()
@@ -224,7 +223,8 @@ class _KernelStamped:
 
     def push_to(self, sink: Sink) -> None:
         self._sink = sink
-        self._loop.add_reader(self._socket, self._push, self._socket.recvmsg_into, [self._room], sink)
+        rooms = [self._room or bytearray(PUSHED_SIZE)]
+        self._loop.add_reader(self._socket, self._push, self._socket.recvmsg_into, rooms, sink)
 
     def _push(
         self, receive: Callable[..., tuple[int, list[Any], int, Any]], rooms: list[bytearray], sink: Sink
