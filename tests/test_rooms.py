@@ -16,6 +16,8 @@ NAME = PACKAGE.name
 FLOORS: list[dict[str, set[str]]] = [
     {
         "core.errors": set(),
+        "core.foreign_text": set(),
+        "core.secret": set(),
         "core.exchange": set(),
         "core.metrics": {"core.exchange"},
         "core.summaries": {"core.errors"},
