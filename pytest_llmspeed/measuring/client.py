@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,6 +21,7 @@ from pytest_llmspeed.core.traces import Trace
 from pytest_llmspeed.core.workloads import Workload
 from pytest_llmspeed.edges.engines.base import Engine
 from pytest_llmspeed.edges.loop import LoopThread
+from pytest_llmspeed.edges.wire.labels import LABEL_FIELD, current_label, labelled
 from pytest_llmspeed.measuring.load import Arrivals, ask_load, run_load
 from pytest_llmspeed.measuring.recorder import Recorder
 from pytest_llmspeed.measuring.rounds import AUTO_STOPS, LEAST_ROUNDS, WARMUP, steady_enough
@@ -46,7 +48,7 @@ class LLMClient:
     continues a text as it stands, without a chat template. `max_tokens` limits the answer;
     `output_tokens`, where given, forces its length instead. `extra_body` holds further fields of the
     request (`top_p`, `seed`, …). A request that takes longer than `timeout_s` has failed. `label`
-    names what may be compared and budgeted on its own.
+    names what is compared and budgeted on its own; without it, that of the `with` block around the call.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class LLMClient:
             timeout_s=timeout_s,
             extra_body=extra_body or {},
         )
+        label = label_of(label)
         self._warm_up(request, WARMUP if warmup is True else int(warmup), label)
         exchange, sample = self._send(request, "generate", label)
         if sample.error is not None:
@@ -135,6 +138,7 @@ class LLMClient:
             timeout_s=timeout_s,
             extra_body=extra_body or {},
         )
+        label = label_of(label)
         start, needed = self._recorder.count, self._rounds_needed(label)
         if rounds == "auto":
             enough = steady_enough(self._recorder, start, requests_needed(self._budgets, label, 0))
@@ -191,10 +195,10 @@ class LLMClient:
             Arrivals(concurrency, rate, trace),
             requests=requests,
             duration_s=duration_s,
-            least_requests=self._rounds_needed(label),
+            least_requests=self._rounds_needed(label_of(label)),
             warmup=warmup,
             slo=slo,
-            label=plain_text(label),
+            label=label_of(label),
         )
         return run_load(asked, self._engine, self._loop, self._recorder, self._recorder.watch)
 
@@ -237,12 +241,12 @@ class LLMClient:
             template,
             requests=requests,
             duration_s=duration_s,
-            least_requests=self._rounds_needed(label),
+            least_requests=self._rounds_needed(label_of(label)),
             warmup=None,
             slo=slo,
-            label=plain_text(label),
+            label=label_of(label),
         )
-        budgets = [budget for budget in self._budgets if budget.label in (None, label)]
+        budgets = [budget for budget in self._budgets if budget.label in (None, label_of(label))]
         return run_sweep(
             levels_of(concurrency, rates),
             asked,
@@ -258,6 +262,17 @@ class LLMClient:
         the body. Yields the number of the round, negative during warm-up.
         """
         return round_loop(self._recorder, count, warmup, body=True)
+
+    def label(self, label: str) -> AbstractContextManager[None]:
+        """Label the calls made inside: `with llm_client.label("plan"): agent.plan(…)`.
+
+        Counts for calls of this client and of its SDK clients that are made in this thread or task, and
+        in the tasks begun inside. The innermost block wins; `label=` of a call, or the header
+        `X-LLMSpeed-Label` or body field `llmspeed_label` of an SDK call, win over it.
+        """
+        if not label or not isinstance(label, str):
+            raise SettingsError(f"label({label!r}): a label is a text that is not empty")
+        return labelled(label)
 
     def check_quality(
         self,
@@ -344,8 +359,15 @@ class LLMClient:
                     return
 
 
+def label_of(label: str | None) -> str | None:
+    """Return the label that a call was given, else that of the block around it."""
+    return current_label() if label is None else plain_text(label)
+
+
 def _request(prompt: Prompt, **fields: Any) -> Request:
     """The request that a call's arguments ask for; raises `SettingsError` for senseless ones."""
+    if LABEL_FIELD in fields["extra_body"]:
+        raise SettingsError(f"extra_body={{{LABEL_FIELD!r}: …}} is for SDK clients: here label= names it")
     request = Request(prompt if isinstance(prompt, str) else tuple(dict(m) for m in prompt), **fields)
     if request.endpoint not in ("chat", "completions"):
         raise SettingsError(f"endpoint={request.endpoint!r}: it is 'chat' or 'completions'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -60,7 +61,8 @@ class Recorder:
 
     Samples are held together in strata: of `measure`, what it declares of its request; of free calls,
     one label and one prompt, numbered by first appearance, so that a prompt with a date in it still
-    meets its baseline; in a repeated body, one label and one place among the body's calls.
+    meets its baseline; in a repeated body, one label and one place among the body's calls of that label,
+    so that a call that is added under another label moves none of them.
 
     Any thread may send and finish. `watch` tells what others took of the processor meanwhile.
     """
@@ -76,9 +78,10 @@ class Recorder:
         self._origin_s: float | None = None
         self._warming = False
         self._bodies = 0
+        self._bodies_of: dict[str | None, dict[int, int]] = {}
         self._lock, self._reading = RLock(), RLock()
         self._under_way: list[Sent] = []
-        self._calls_in_body: int | None = None
+        self._calls_in_body: Counter[str | None] | None = None
 
     @property
     def measurement(self) -> Measurement:
@@ -189,7 +192,7 @@ class Recorder:
     def body(self, *, first: bool) -> Iterator[None]:
         """One round of a repeated body; `first` opens a new one."""
         self._bodies += first
-        before, self._calls_in_body = self._calls_in_body, 0
+        before, self._calls_in_body = self._calls_in_body, Counter()
         try:
             yield
         finally:
@@ -254,9 +257,11 @@ class Recorder:
     def _stratum(self, request: Request, kind: CallKind, label: str | None, declared: str) -> str:
         prefix = f"{label}/" if label else ""
         if kind in ("rounds", "sdk") and self._calls_in_body is not None:
-            self._calls_in_body += 1
-            body = f"body {self._bodies} " if self._bodies > 1 else ""
-            return f"{prefix}{body}call {self._calls_in_body}"
+            self._calls_in_body[label] += 1
+            bodies = self._bodies_of.setdefault(label, {})
+            number = bodies.setdefault(self._bodies, len(bodies) + 1)
+            body = f"body {number} " if number > 1 else ""
+            return f"{prefix}{body}call {self._calls_in_body[label]}"
         if kind == "measure":
             return f"{prefix}prompt {hashlib.sha256(declared.encode()).hexdigest()[:6]}"
         prompts = self._prompts.setdefault(label, {})

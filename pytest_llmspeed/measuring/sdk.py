@@ -108,8 +108,8 @@ class SDKClients:
         assert isinstance(self._engine, Served)
         return self._loop.run(self._engine.completed(found))
 
-    def _note(self, request: Request, so_far: Callable[[], Exchange]) -> Sent:
-        return self._recorder.send(request, "sdk", None, so_far)
+    def _note(self, request: Request, label: str | None, so_far: Callable[[], Exchange]) -> Sent:
+        return self._recorder.send(request, "sdk", label, so_far)
 
 
 def httpx_of_the_sdk() -> Any:

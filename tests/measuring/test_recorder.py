@@ -95,7 +95,7 @@ def test_calls_of_a_repeated_body_are_told_apart_by_their_place(recorder):
         with recorder.body(first=number == 0):
             recorder.record(exchange(f"plan {number}"), "generate", None)
             recorder.record(exchange(f"act {number}"), "generate", "act")
-    assert strata(recorder) == ["call 1", "act/call 2"] * 2
+    assert strata(recorder) == ["call 1", "act/call 1"] * 2
     assert {sample.call for sample in recorder.measurement.samples} == {"rounds"}
 
 
@@ -253,3 +253,18 @@ def test_the_time_limit_is_no_workload():
     """What does not change the work does not change the key."""
     usual = workload((exchange(), "generate", None))
     assert workload((exchange(timeout_s=5.0), "generate", None)) == usual
+
+
+def test_a_call_under_another_label_moves_no_other(recorder):
+    """Each label counts its own calls, and its own bodies."""
+    with recorder.body(first=True):
+        recorder.record(exchange("look"), "sdk", "look")
+    for extra in (False, True):
+        with recorder.body(first=not extra):
+            if extra:
+                recorder.record(exchange("check"), "sdk", "check")
+            recorder.record(exchange("plan"), "sdk", "plan")
+            recorder.record(exchange("act"), "sdk", None)
+    plans = [name for name in strata(recorder) if "plan" in name]
+    assert plans == ["plan/call 1"] * 2
+    assert strata(recorder)[-1] == "call 1"

@@ -54,6 +54,7 @@ class Asked:
     request: Request
     body: Mapping[str, Any]
     notes: frozenset[str]
+    label: str | None = None
 
     @classmethod
     def of(cls, call: Call, default_timeout_s: float) -> Asked | None:
@@ -68,7 +69,8 @@ class Asked:
         if not isinstance(body, dict):
             raise ValueError("the body is no JSON object")
         notes = frozenset({"retry"} if call.headers.get(RETRIES, "0") != "0" else ())
-        return cls(_request(endpoint, body, call.timeout_s or default_timeout_s), body, notes)
+        request = _request(endpoint, body, call.timeout_s or default_timeout_s)
+        return cls(request, body, notes, call.label)
 
     @property
     def streams(self) -> bool:

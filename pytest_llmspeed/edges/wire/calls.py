@@ -14,6 +14,7 @@ class Call:
     """One HTTP request of a caller. `path` is what follows the base address, with its query.
 
     Header names are in lower case. `timeout_s` is how long the caller waits for anything to arrive.
+    `label` is what the call is measured under.
     """
 
     method: str
@@ -21,6 +22,7 @@ class Call:
     headers: Mapping[str, str]
     body: bytes
     timeout_s: float | None
+    label: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,5 +63,5 @@ class Sent(Protocol):
         ...
 
 
-Note = Callable[[Request, Callable[[], Exchange]], Sent]
-"""Notes that a request is sent; its second argument makes the exchange so far, from any thread."""
+Note = Callable[[Request, str | None, Callable[[], Exchange]], Sent]
+"""Notes that a request with a label is sent; the last argument makes the exchange so far, from any thread."""

@@ -72,7 +72,7 @@ class InProcess:
             events = tuple(teller.events)
             return Exchange(request, started_s, events, notes=asked.notes | {"cancelled"})
 
-        sent = self._note(request, so_far)
+        sent = self._note(request, asked.label, so_far)
         try:
             exchange = await self._exchange(request, teller)
         except BaseException as error:

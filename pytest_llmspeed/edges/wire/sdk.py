@@ -17,6 +17,7 @@ from typing import Any
 from pytest_llmspeed.edges.loop import LoopThread, Work
 from pytest_llmspeed.edges.wire.calls import Answerer, Call, Head
 from pytest_llmspeed.edges.wire.framing import TransportError
+from pytest_llmspeed.edges.wire.labels import take_label
 from pytest_llmspeed.edges.wire.tap import Tap
 from pytest_llmspeed.edges.wire.written import error_body
 
@@ -49,7 +50,11 @@ class Seam:
         self._base = httpx.URL(answerer.base_url)
 
     def call(self, request: Any, body: bytes) -> Call | None:
-        """The call that a request is, None where it is addressed to somebody else."""
+        """The call that a request is, None where it is addressed to somebody else.
+
+        Runs where the caller does, whose `with llm_client.label(…)` counts. Raises ValueError for a label
+        that is not one.
+        """
         url, base = request.url, self._base
         path, prefix = url.raw_path.decode("ascii"), base.raw_path.decode("ascii").rstrip("/")
         same_host = (url.scheme, url.host, url.port) == (base.scheme, base.host, base.port)
@@ -57,7 +62,16 @@ class Seam:
             return None
         timeout_s = request.extensions.get("timeout", {}).get("read")
         headers = {name.lower(): value for name, value in request.headers.items()}
-        return Call(request.method, path.removeprefix(prefix), headers, body, timeout_s)
+        label, headers, body = take_label(headers, body)
+        return Call(request.method, path.removeprefix(prefix), headers, body, timeout_s, label)
+
+    def call_or_refusal(self, request: Any, body: bytes) -> tuple[Call | None, Any]:
+        """The call that a request is, or the response that refuses it."""
+        try:
+            call = self.call(request, body)
+        except ValueError as error:
+            return None, self.httpx.Response(400, json=error_body(str(error)))
+        return call, None if call else self.misaddressed(request)
 
     def misaddressed(self, request: Any) -> Any:
         """The response to a request for somebody else."""
@@ -121,9 +135,9 @@ class BlockingTransport(Transport):
 
     def handle_request(self, request: Any) -> Any:
         """Answer one request of httpx."""
-        call = self._seam.call(request, request.read())
+        call, refusal = self._seam.call_or_refusal(request, request.read())
         if call is None:
-            return self._seam.misaddressed(request)
+            return refusal
         items: SimpleQueue[Item] = SimpleQueue()
         work = self._start(None, self._seam.answerer.serve(call, items.put), items.put)
         try:
@@ -154,9 +168,9 @@ class AsyncTransport(Transport):
 
     async def handle_async_request(self, request: Any) -> Any:
         """Answer one request of httpx."""
-        call = self._seam.call(request, await request.aread())
+        call, refusal = self._seam.call_or_refusal(request, await request.aread())
         if call is None:
-            return self._seam.misaddressed(request)
+            return refusal
         items: asyncio.Queue[Item] = asyncio.Queue()
         answerer = self._seam.answerer
         if isinstance(answerer, Tap) and answerer.lives_anywhere:

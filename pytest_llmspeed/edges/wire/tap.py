@@ -182,7 +182,7 @@ class Record:
         self._asked, self._complete = asked, complete
         self._started_s, self._is_new = clock.now_s(), True
         self._status, self._headers = 200, dict[str, str]()
-        self._sent: Sent = note(asked.request, lambda: self._exchange(asyncio.CancelledError()))
+        self._sent: Sent = note(asked.request, asked.label, lambda: self._exchange(asyncio.CancelledError()))
 
     def begin(self, response: Response) -> None:
         """Take in the head of the reply."""
