@@ -26,7 +26,7 @@ class Play:
     pieces: list[tuple[float, bytes]] = field(default_factory=list)
     status: int = 200
     content_type: str = "text/event-stream"
-    ending: Literal["clean", "reset", "hang"] = "clean"
+    ending: Literal["clean", "reset", "hang", "close"] = "clean"
 
 
 def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **fields: Any) -> bytes:
@@ -140,9 +140,11 @@ class ReplayServer:
             time.sleep(max(0.0, start + at_ms / 1000 - time.perf_counter()))
             connection.sendall(b"%x\r\n%s\r\n" % (len(part), part))
             self.sends.append((body, at_ms, time.perf_counter()))
-        if play.ending == "clean":
+        if play.ending in ("clean", "close"):
             connection.sendall(b"0\r\n\r\n")
-            return True
+            if play.ending == "close":  # as servers close idle connections, without a word before
+                connection.shutdown(socket.SHUT_RDWR)
+            return play.ending == "clean"
         if play.ending == "hang":
             connection.recv(1)  # until the client goes away
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count, islice
+from math import ceil
 from typing import Any
 
 from pytest_llmspeed.core.exchange import Request
@@ -43,10 +44,28 @@ class LoadPlan:
     first: int = 0
     step: int = 1
 
+    def is_certain(self, turn: int) -> bool:
+        """True if the plan alone tells that this turn is sent, False if the clock decides on the way."""
+        return self.duration_s is None or (self.due_s is not None and turn == 0)
+
+    def certain(self) -> Iterator[tuple[int, int]]:
+        """Yield place and turn of each request of this share that is certain to be sent."""
+        if self.duration_s is not None and self.due_s is None:
+            return
+        for planned in self.planned():
+            turns = range(len(planned.conversation))
+            yield from ((planned.place, turn) for turn in turns if self.is_certain(turn))
+
     @property
-    def is_counted(self) -> bool:
-        """True if it says itself which requests are sent, not only how long."""
-        return self.duration_s is None
+    def longest_s(self) -> float:
+        """The time after which every request has been answered or given up."""
+        timeout_s = self.template.timeout_s
+        if self.duration_s is not None:
+            return self.duration_s + timeout_s
+        turns = self.workload.turns_each or self.requests or 1
+        if self.due_s is not None:
+            return (self.due_s[-1] if self.due_s else 0.0) + turns * timeout_s
+        return (ceil((self.requests or 1) / (self.slots or 1)) + turns) * timeout_s
 
     def shares(self, processes: int) -> tuple[LoadPlan, ...]:
         """The plan cut into as many, each with its part of places, slots and warm-up."""

@@ -20,6 +20,8 @@ FIGURES = (
     "error_rate",
 )
 PLAIN = ("label", "stratum", "warmup_requests", "peak_concurrency", "counted")
+ADDED = {"not_sent": 0}
+"""Fields that older reports lack, with what they mean there."""
 
 
 def load_to_builtins(load: LoadResult) -> dict[str, Any]:
@@ -48,7 +50,7 @@ def load_to_stored(load: LoadResult) -> dict[str, Any]:
 def _kept(load: LoadResult) -> dict[str, Any]:
     return {
         "asked": dict(load.asked),
-        **{name: getattr(load, name) for name in PLAIN},
+        **{name: getattr(load, name) for name in (*PLAIN, *ADDED)},
         **{name: rounded(getattr(load, name)) for name in FIGURES},
         "slo": dict(load.slo),
         "client": {name: rounded(value) for name, value in asdict(load.client).items()},
@@ -68,6 +70,7 @@ def load_from_builtins(shown: Mapping[str, Any], samples: Sequence[Sample]) -> L
         blocks={metric: tuple(values) for metric, values in shown["blocks"].items()},
         invalid=tuple(shown["invalid"]),
         **{name: shown[name] for name in known},
+        **{name: shown.get(name, default) for name, default in ADDED.items()},
     )
 
 

@@ -38,7 +38,8 @@ class LoadResult:
     `asked` is what was asked, in builtins. `window_s` ends with the last output event. `blocks` are
     ten consecutive parts of equal request count, metric → values: what baselines compare. `invalid`
     says why the figures are not those of the load that was asked. With `counted=False` no budget
-    and no baseline is held against it. Undefined figures are None.
+    and no baseline is held against it. `not_sent` counts the planned requests that an interruption kept
+    from being sent: they are not among the samples. Undefined figures are None.
     """
 
     asked: Mapping[str, Any]
@@ -57,6 +58,7 @@ class LoadResult:
     blocks: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     invalid: tuple[str, ...] = ()
     counted: bool = True
+    not_sent: int = 0
 
     @property
     def failures(self) -> tuple[Sample, ...]:
@@ -120,6 +122,7 @@ class LoadResult:
 def _lines(load: LoadResult) -> Sequence[str]:
     asked = " ".join(f"{name}={value}" for name, value in load.asked.items() if value is not None)
     failed = f", {len(load.failures)} failed" if load.failures else ""
+    failed += f", {load.not_sent} more never sent" if load.not_sent else ""
     lines = [f"load {asked}: {len(load.samples)} requests{failed}, at most {load.peak_concurrency} at once"]
     figures = [
         f"{name} {value:.4g}"

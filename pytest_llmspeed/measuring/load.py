@@ -239,6 +239,8 @@ def _run_here(plan: LoadPlan, sender: EngineSender, loop: LoopThread) -> Outcome
         raise
     except BaseException as interruption:  # noqa: BLE001  (it goes on once what was measured is kept)
         outcome.interrupted = interruption
+        handed_back = {(sent.place, sent.turn) for sent in outcome.sent}
+        outcome.not_sent = sum(each not in handed_back for each in plan.certain())
     return outcome
 
 
@@ -293,6 +295,7 @@ def result_of(
         blocks=blocks(answered, window) if load.compared else {},
         invalid=faults(answered, client, slots=slots, queues_here=queues_here, peak=peak, lost=outcome.lost),
         counted=load.counted,
+        not_sent=outcome.not_sent,
     )
 
 

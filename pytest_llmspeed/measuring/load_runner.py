@@ -173,17 +173,18 @@ class LoadRunner:
             await self._converse(*following, None)
 
     async def _arrivals(self, users: asyncio.TaskGroup, start_s: float) -> None:
-        """An open loop: each conversation when it is due, whatever became of those before."""
+        """An open loop: each conversation when it is due, whatever became of those before.
+
+        One that is due before the end is sent, even if the client is late.
+        """
         while (following := self._next()) is not None:
             due_s = start_s + (following[0].due_s or 0.0)
-            if due_s >= self._deadline_s:
-                return
             if (wait_s := due_s - clock.now_s()) > 0:
                 await asyncio.sleep(wait_s)
             users.create_task(self._converse(*following, due_s))
 
     def _next(self) -> tuple[Planned, Prepared] | None:
-        if clock.now_s() >= self._deadline_s:
+        if self._plan.due_s is None and clock.now_s() >= self._deadline_s:
             return None
         if not self._ready and not self._prepare_one():
             return None

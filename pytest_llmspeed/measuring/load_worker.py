@@ -3,7 +3,8 @@
 It talks in frames over its standard input and output: a length of four bytes, then a pickle. It
 gets a `Job` and, once it has said that it is warm, the moment to start; the end of its input means
 stop. It says `Warm`, then `Sent` for each request (and `Started`, of a load that ends by
-time; a `Part` of each long answer every now and then), then `Done`.
+time; a `Part` of each long answer every now and then), then `Done`; all along, every second, that
+it is `Alive`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from pytest_llmspeed.measuring.load_selector import LoadSelector
 
 LENGTH = struct.Struct("!I")
 PARTS_EVERY_S = 0.1
+ALIVE_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,11 @@ class Job:
 
     plan: LoadPlan
     target: Target
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """The worker runs, though it may have nothing else to say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +108,7 @@ async def _work(selector: LoadSelector) -> None:
     incoming = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(incoming), sys.stdin.buffer)
     outgoing, _ = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout.buffer)
+    alive = loop.create_task(_say_alive(outgoing))
     job: Job = await _next_message(incoming)
     client = KeepingClient(job.target)
     if KERNEL_STAMPS and job.target.base.scheme == "http":
@@ -110,7 +118,7 @@ async def _work(selector: LoadSelector) -> None:
         outgoing.write(framed(message))
 
     def announce(place: int, turn: int) -> None:
-        if not job.plan.is_counted:
+        if not job.plan.is_certain(turn):
             say(Started(place, turn))
 
     runner = LoadRunner(job.plan, client, say, announce, later=selector.chores.append)
@@ -119,12 +127,27 @@ async def _work(selector: LoadSelector) -> None:
     start_s: float = await _next_message(incoming)
     before_s = time.process_time()
     handing_over = asyncio.ensure_future(_hand_over_parts(job.plan, client, selector.chores.append, say))
-    await _until_done_or_stopped(runner, start_s, incoming)
-    handing_over.cancel()
-    cpu_s = time.process_time() - before_s
-    selector.do_chores()
-    say(Done(cpu_s, clock.now_s() - start_s, selector.gathered_s))
+    try:
+        await _until_done_or_stopped(runner, start_s, incoming)
+        cpu_s = time.process_time() - before_s
+        selector.do_chores()
+        say(Done(cpu_s, clock.now_s() - start_s, selector.gathered_s))
+    finally:  # whatever else fails, what has come is handed back
+        handing_over.cancel()
+        alive.cancel()
+        selector.do_chores()
+        await _flushed(outgoing)
     client.close()
+
+
+async def _say_alive(outgoing: asyncio.WriteTransport) -> None:
+    while True:
+        outgoing.write(framed(Alive()))
+        await asyncio.sleep(ALIVE_EVERY_S)
+
+
+async def _flushed(outgoing: asyncio.WriteTransport) -> None:
+    """Close the output once all has been written."""
     outgoing.close()
     while outgoing.get_write_buffer_size():
         await asyncio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""The worker processes of a load: started, told when to begin, listened to, stopped."""
+"""The worker processes of a load: start them, tell them when to begin, listen to them, end them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import selectors
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest_llmspeed
 from pytest_llmspeed.core.errors import EngineError, GenerationError, LLMSpeedError
@@ -27,18 +28,28 @@ STREAMS_A_WORKER = 512
 """So many streams at 50 tokens/s take about a third of a core."""
 REQUESTS_A_WORKER_S = 400
 START_IN_S = 0.02
+SILENT_S = 30.0
+"""A worker says every second that it is alive; after so long without a word it is ended."""
 STOP_S = 5.0
+"""How long workers have to hand back what they hold once their input is closed."""
+POLL_S = 0.5
 READ_SIZE = 1 << 20
+LAST_WORDS = 1 << 16
+"""Of what a worker writes to its standard error so many bytes are kept."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What the processes of a load handed back: every planned request once, and their own health."""
+    """What the processes of a load handed back: every planned request once, and their own health.
+
+    `not_sent` counts the planned requests that an interruption kept from being sent.
+    """
 
     start_s: float = 0.0
     sent: list[Sent] = field(default_factory=list)
     done: list[Done] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
+    not_sent: int = 0
     interrupted: BaseException | None = None
 
 
@@ -56,35 +67,44 @@ def workers_for(plan: LoadPlan) -> int:
 def run_in_workers(plan: LoadPlan, target: Target, processes: int) -> Outcome:
     """Run a load in worker processes and return what came back, also after an interruption.
 
-    Raises `EngineError` where a worker cannot start, `GenerationError` where every warm-up request failed.
+    It ends once every request must have been given up, whatever the server and the workers do.
+    Raises `EngineError` if a worker cannot start, `GenerationError` if every warm-up request failed.
     """
-    workers = [_Worker(share, place) for place, share in enumerate(plan.shares(processes))]
+    workers: list[_Worker] = []
     outcome = Outcome()
     try:
+        workers += (_Worker(share, place) for place, share in enumerate(plan.shares(processes)))
         for worker in workers:
             worker.tell(Job(worker.plan, target))
-        _wait_until_warm(workers, plan.warmup)
+        _wait_until_warm(workers, plan)
         outcome.start_s = clock.now_s() + START_IN_S
         for worker in workers:
             worker.tell(outcome.start_s)
-        _listen(workers)
+        limit_s = plan.longest_s + SILENT_S
+        if not _listen(workers, limit_s):
+            for worker in workers:
+                worker.stop(f"it had not ended {limit_s:.0f} s after the load began")
     except LLMSpeedError:
         raise
     except BaseException as interruption:  # noqa: BLE001  (it goes on once what was measured is kept)
         outcome.interrupted = interruption
-        _stop(workers)
     finally:
-        for worker in workers:
-            worker.end()
+        _see_out(workers)
     for worker in workers:
         worker.add_to(outcome)
     return outcome
 
 
-def _wait_until_warm(workers: list[_Worker], requests: int) -> None:
-    found: list[Warm] = [worker.wait_for(Warm) for worker in workers]
-    errors = [each.error for each in found if each.error]
-    warm_or_raise((sum(each.failed for each in found), errors[0] if errors else None), requests)
+def _wait_until_warm(workers: Sequence[_Worker], plan: LoadPlan) -> None:
+    limit_s = plan.template.timeout_s + SILENT_S
+    if not _listen(workers, limit_s, until=lambda: all(each.warm or each.has_ended for each in workers)):
+        raise EngineError(f"a worker process of the load was not warm after {limit_s:.0f} s")
+    for worker in workers:
+        if not worker.warm:
+            raise EngineError(f"a worker process of the load ended before it was warm: {worker.last_words()}")
+    found = [worker.warm for worker in workers if worker.warm]
+    errors = [warm.error for warm in found if warm.error]
+    warm_or_raise((sum(warm.failed for warm in found), errors[0] if errors else None), plan.warmup)
 
 
 def warm_or_raise(failed: tuple[int, str | None], requests: int) -> None:
@@ -94,24 +114,44 @@ def warm_or_raise(failed: tuple[int, str | None], requests: int) -> None:
         raise GenerationError(f"all {count} warm-up requests of the load failed, the first with: {error}")
 
 
-def _listen(workers: list[_Worker], until_s: float = float("inf")) -> None:
-    """Take in what the workers say, unread, until each has ended."""
+def _listen(workers: Sequence[_Worker], limit_s: float, until: Callable[[], bool] = lambda: False) -> bool:
+    """Exchange bytes with the workers until `until` holds or each has ended; False once `limit_s` passed.
+
+    A worker that says nothing for too long is ended. Only time in which we ourselves were listening
+    counts, so that a machine that slept, or a test stopped in a debugger, ends none.
+    """
+    ends_s = clock.now_s() + limit_s
     with selectors.DefaultSelector() as selector:
         for worker in workers:
-            if not worker.has_ended:
-                selector.register(worker.output, selectors.EVENT_READ, worker)
-        while selector.get_map() and clock.now_s() < until_s:
-            for key, _ in selector.select(timeout=0.5):
-                if not key.data.take_in():
+            worker.register(selector)
+        while selector.get_map() and not until():
+            before_s = clock.now_s()
+            if before_s >= ends_s:
+                return False
+            ready = selector.select(min(POLL_S, ends_s - before_s))
+            for key, _ in ready:
+                if not key.data.attend(key.fileobj):
                     selector.unregister(key.fileobj)
+            if not ready and all(worker.has_exited for worker in workers):
+                return True  # somebody else holds their pipes open
+            passed_s = min(clock.now_s() - before_s, POLL_S)
+            for worker in workers:
+                worker.note_silence(passed_s)
+    return True
 
 
-def _stop(workers: list[_Worker]) -> None:
-    """Let the workers cancel what is under way and hand back what has come of it."""
-    for worker in workers:
-        worker.hang_up()
-    with suppress(Exception):
-        _listen(workers, until_s=clock.now_s() + STOP_S)
+def _see_out(workers: Sequence[_Worker]) -> None:
+    """Let the workers hand back what they hold, and end those that do not."""
+    try:
+        for worker in workers:
+            worker.hang_up()
+        _listen(workers, STOP_S)
+    finally:
+        for worker in workers:
+            worker.kill()
+        _listen(workers, STOP_S)
+        for worker in workers:
+            worker.close()
 
 
 class _Worker:
@@ -119,73 +159,117 @@ class _Worker:
 
     def __init__(self, plan: LoadPlan, place: int) -> None:
         self.plan, self._place = plan, place
-        self._kept = bytearray()
-        self.has_ended = False
         self._process = _started()
-        assert self._process.stdout is not None
-        self.output = self._process.stdout
+        self._input, self._output, self._errors = map(
+            _there, (self._process.stdin, self._process.stdout, self._process.stderr)
+        )
+        os.set_blocking(self._input.fileno(), False)
+        self._to_say, self._said, self._complaints = bytearray(), bytearray(), bytearray()
+        self._silent_s = 0.0
+        self._ended_because: str | None = None
+        self.has_ended = False
 
     def tell(self, message: Any) -> None:
-        """Send it a message."""
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it has died: told by what it did not hand back
-            self._process.stdin.write(framed(message))
+        """Have it told a message, as soon as somebody listens."""
+        self._to_say += framed(message)
 
-    def take_in(self) -> bool:
-        """Read what it has written; False at the end."""
-        content = os.read(self.output.fileno(), READ_SIZE)
-        self._kept += content
-        self.has_ended = not content
-        return not self.has_ended
+    def register(self, selector: selectors.BaseSelector) -> None:
+        """Wait for its pipes: each is read to its end, or a chatty worker would block in a write."""
+        if self._to_say and not self._input.closed:
+            selector.register(self._input, selectors.EVENT_WRITE, self)
+        for pipe in (self._output, self._errors):
+            selector.register(pipe, selectors.EVENT_READ, self)
 
-    def wait_for(self, kind: type[Any]) -> Any:
-        """Its next message, which is of a known kind; raises `EngineError` if it dies before."""
-        while not (messages := list(self._messages())):
-            if not self.take_in():
-                raise EngineError(
-                    f"a worker process of the load ended before it was warm: {self._last_words()}"
-                )
-        self._kept.clear()
-        assert isinstance(messages[0], kind)
-        return messages[0]
+    def attend(self, pipe: IO[bytes]) -> bool:
+        """Read or write one pipe that is ready; False once nothing more is to be done with it."""
+        if pipe is self._input:
+            return self._say()
+        content = os.read(pipe.fileno(), READ_SIZE)
+        if pipe is self._output:
+            self._said += content
+            self._silent_s = 0.0
+            self.has_ended = not content
+        else:
+            self._complaints += content
+            del self._complaints[:-LAST_WORDS]
+        return bool(content)
+
+    def _say(self) -> bool:
+        try:
+            written = os.write(self._input.fileno(), self._to_say)
+        except BlockingIOError:
+            return True
+        except OSError:  # it has died: seen by what it does not hand back
+            self._to_say.clear()
+            return False
+        del self._to_say[:written]
+        return bool(self._to_say)
+
+    def note_silence(self, passed_s: float) -> None:
+        """Note that time has passed; end the process if it has said nothing for too long."""
+        self._silent_s += passed_s
+        if self._silent_s > SILENT_S and not self.has_ended:
+            self.stop(f"it gave no sign of life for {SILENT_S:.0f} s")
+            self.kill()
+
+    @property
+    def has_exited(self) -> bool:
+        """True if the process is over."""
+        return self._process.poll() is not None
+
+    @property
+    def warm(self) -> Warm | None:
+        """What it said of its warm-up, None before."""
+        return next((message for message in self._messages() if isinstance(message, Warm)), None)
 
     def _messages(self) -> Iterator[Any]:
-        """What it has said so far, as far as it is whole."""
+        """The messages so far that are whole."""
         at = 0
-        while at + LENGTH.size <= len(self._kept):
-            (length,) = LENGTH.unpack_from(self._kept, at)
+        while at + LENGTH.size <= len(self._said):
+            (length,) = LENGTH.unpack_from(self._said, at)
             at += LENGTH.size
-            if at + length > len(self._kept):
+            if at + length > len(self._said):
                 return
-            yield pickle.loads(memoryview(self._kept)[at : at + length])
+            yield pickle.loads(memoryview(self._said)[at : at + length])
             at += length
 
-    def _last_words(self) -> str:
-        self._process.wait()
-        assert self._process.stderr is not None
-        said = self._process.stderr.read().decode("utf-8", "replace").strip()
+    def last_words(self) -> str:
+        """Why it ended: our own reason, its last line, or its exit code."""
+        if self._ended_because:
+            return self._ended_because
+        said = self._complaints.decode("utf-8", "replace").strip()
+        if self._process.poll() is None:
+            self._process.wait(STOP_S)
         return said.rpartition("\n")[2] or f"exit code {self._process.returncode}"
 
     def hang_up(self) -> None:
         """Close its input, which stops it."""
-        assert self._process.stdin is not None
+        self._to_say.clear()
         with suppress(OSError):
-            self._process.stdin.close()
+            self._input.close()
 
-    def end(self) -> None:
-        """See it to its end."""
+    def stop(self, reason: str) -> None:
+        """Stop it for a reason of ours."""
+        self._ended_because = self._ended_because or reason
         self.hang_up()
-        try:
-            self._process.wait(timeout=STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        while not self.has_ended:
-            self.take_in()
-        self.output.close()
+
+    def kill(self) -> None:
+        """End the process; one that has closed its output is given time to end by itself."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_S if self.has_ended else 0)
+            return
+        self._process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_S)
+
+    def close(self) -> None:
+        """Close its pipes."""
+        for pipe in (self._input, self._output, self._errors):
+            with suppress(OSError):
+                pipe.close()
 
     def add_to(self, outcome: Outcome) -> None:
-        """Add what it handed back, and for each planned request that it did not, that it is lost."""
+        """Add what it handed back, and account for each planned request that it did not."""
         found = list(self._messages())
         parts = defaultdict[int, list[Part]](list)
         for part in found:
@@ -198,20 +282,21 @@ class _Worker:
         done = [each for each in found if isinstance(each, Done)]
         outcome.sent += sent
         outcome.done += done
-        if not done:
-            error = f"its worker process died ({self._last_words()})"
+        begun = ((each.place, each.turn) for each in found if isinstance(each, Started))
+        handed_back = {(each.place, each.turn) for each in sent}
+        missing = [each for each in chain(self.plan.certain(), begun) if each not in handed_back]
+        if outcome.interrupted is not None and done:
+            outcome.not_sent += len(missing)
+        elif missing or not done:
+            ending = "was stopped" if self._ended_because else "died"
+            error = f"its worker process {ending} ({self.last_words()})"
             outcome.lost.append(error)
-            handed_back = {(each.place, each.turn) for each in sent}
-            begun = [(each.place, each.turn) for each in found if isinstance(each, Started)]
-            for place, turn in self._planned() if self.plan.is_counted else begun:
-                if (place, turn) not in handed_back:
-                    outcome.sent.append(Sent(place, turn, error=error, process=self._place))
-        if self._process.stderr is not None:
-            self._process.stderr.close()
+            outcome.sent += [Sent(place, turn, error=error, process=self._place) for place, turn in missing]
 
-    def _planned(self) -> Iterator[tuple[int, int]]:
-        for planned in self.plan.planned():
-            yield from ((planned.place, turn) for turn in range(len(planned.conversation)))
+
+def _there(pipe: IO[bytes] | None) -> IO[bytes]:
+    assert pipe is not None
+    return pipe
 
 
 def _started() -> subprocess.Popen[bytes]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -241,6 +242,110 @@ def test_the_requests_of_a_killed_worker_are_accounted_for(
     assert 20 < len(found.failures) < 40
     assert {sample.error for sample in found.failures} == {"its worker process died (exit code -9)"}
     assert any("a part of the load was lost" in reason for reason in found.invalid)
+
+
+def with_workers_that_first(monkeypatch: pytest.MonkeyPatch, statement: str) -> None:
+    """Have worker processes do something before they begin."""
+    paths, begin = load_workers._program().rsplit("; ", 1)
+    monkeypatch.setattr(load_workers, "_program", lambda: f"{paths}; {statement}; {begin}")
+
+
+def test_a_worker_may_write_much_to_its_standard_error(
+    loop: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also before it reads a job that is larger than a pipe holds, as under PYTHONVERBOSE."""
+    with_workers_that_first(monkeypatch, "sys.stderr.write('import this\\n' * 50_000)")
+    with ReplayServer(lambda _: PLAIN) as server:
+        found = load(server, loop, workload=["long " * 50_000, "short"], concurrency=2)
+    assert (len(found.samples), found.failures) == (20, ())
+
+
+def test_a_worker_that_gives_no_sign_of_life_is_ended(
+    loop: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its requests have failed; those of the other worker count."""
+    numbers, start = count(1), load_workers._started
+    started: list[subprocess.Popen[bytes]] = []
+    monkeypatch.setattr(load_workers, "_started", lambda: started.append(start()) or started[-1])
+    monkeypatch.setattr(load_workers, "SILENT_S", 3.0)
+
+    def script(_: dict[str, Any]) -> Play:
+        if next(numbers) == 30:
+            started[0].send_signal(signal.SIGSTOP)
+        return PLAIN
+
+    with ReplayServer(script) as server:
+        found = run_load(closed(8, timeout_s=10), engine_of(server), loop, Recorder(), None, processes=2)
+    assert len(found.samples) == 80
+    assert {sample.error for sample in found.failures} == {
+        "its worker process was stopped (it gave no sign of life for 3 s)"
+    }
+    assert 20 < len(found.failures) < 40
+
+
+def test_a_load_ends_though_its_worker_does_not(loop: LoopThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once every request must have been given up; each is accounted for."""
+    monkeypatch.setattr(load_workers, "SILENT_S", 2.0)
+    never = "from pytest_llmspeed.measuring.load_runner import LoadRunner as r, asyncio as a"
+    with_workers_that_first(monkeypatch, f"{never}; r.run = lambda *_: a.sleep(3600)")
+    with ReplayServer(lambda _: PLAIN) as server:
+        found = load(server, loop, concurrency=2, timeout_s=0.5)
+    told = "its worker process was stopped (it had not ended 8 s after the load began)"
+    assert [sample.error for sample in found.failures] == [told] * 20
+    assert any("a part of the load was lost" in reason for reason in found.invalid)
+
+
+def test_a_worker_that_never_gets_warm_is_an_error_of_ours(
+    loop: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names the time that it was given."""
+    monkeypatch.setattr(load_workers, "SILENT_S", 1.0)
+    with_workers_that_first(monkeypatch, "import time; time.sleep(3600)")
+    with ReplayServer(lambda _: PLAIN) as server, pytest.raises(EngineError, match="no sign of life for 1 s"):
+        load(server, loop, concurrency=2)
+
+
+def test_a_server_that_closes_idle_connections_costs_no_request(loop: LoopThread) -> None:
+    """They are neither asked again nor closed twice."""
+    with ReplayServer(lambda _: Play(tokens(2, 1, 1), ending="close")) as server:
+        found = load(server, loop, rate=Rate.constant(50), warmup=10)
+    assert (len(found.samples), found.failures, found.client.processes) == (50, (), 1)
+    assert not any("lost" in reason for reason in found.invalid)
+
+
+def test_a_connection_that_its_server_closed_while_idle_is_closed_once() -> None:
+    """Its client, which still has it, can be closed all the same."""
+
+    async def asked(engine: OpenAIEngine) -> bool:
+        client = KeepingClient(engine.target)
+        await client.prepare(Request("hello", timeout_s=10)).send()
+        (connection,) = client._idle
+        while connection.is_open:
+            await asyncio.sleep(0.001)
+        client.close()
+        return connection.is_usable()
+
+    with ReplayServer(lambda _: Play(tokens(2, 1, 1), ending="close")) as server:
+        assert asyncio.run(asyncio.wait_for(asked(engine_of(server)), 10)) is False
+
+
+def test_the_requests_of_a_timed_load_are_accounted_for(
+    loop: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that were due after their worker had died: the plan of an open load has them."""
+    numbers, start = count(1), load_workers._started
+    started: list[subprocess.Popen[bytes]] = []
+    monkeypatch.setattr(load_workers, "_started", lambda: started.append(start()) or started[-1])
+
+    def script(_: dict[str, Any]) -> Play:
+        if next(numbers) == 20:
+            started[0].kill()
+        return PLAIN
+
+    with ReplayServer(script) as server:
+        found = load(server, loop, rate=Rate.constant(50), duration_s=1.5, warmup=2)
+    assert len(found.samples) == 75
+    assert len(found.failures) > 40
 
 
 def test_a_worker_that_cannot_start_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:

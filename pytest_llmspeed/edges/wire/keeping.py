@@ -76,8 +76,9 @@ class KeepingClient:
     def _reusable(self) -> _Connection | None:
         while self._idle:
             connection = self._idle.pop()
-            if connection.is_open:
+            if connection.is_usable():
                 return connection
+            connection.close()
         return None
 
     async def _connect(self) -> _Connection:
@@ -243,7 +244,11 @@ class _Connection:
         if not self._over.done():
             self._over.set_result(None)
 
+    def is_usable(self) -> bool:
+        """True if the server has neither closed it nor sent what nobody asked for, read or unread."""
+        return self.is_open and not self._stamped.is_stale()
+
     def close(self) -> None:
-        """Close it."""
+        """Close it. Closing twice is fine."""
         self.is_open = False
         self._stamped.close()

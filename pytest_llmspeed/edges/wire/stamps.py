@@ -300,6 +300,8 @@ class _KernelStamped:
         return True
 
     def close(self) -> None:
+        if self._socket.fileno() < 0:
+            return
         if self._sink is not None:
             self._loop.remove_reader(self._socket)
         self._socket.close()
