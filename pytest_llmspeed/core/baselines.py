@@ -17,6 +17,7 @@ from typing import Any
 
 from pytest_llmspeed.core.columns import Columns, Rows, columns, count_of, in_all
 from pytest_llmspeed.core.decision import WINDOW
+from pytest_llmspeed.core.declared import extends, what_differs
 from pytest_llmspeed.core.metrics import TOKENS_PER_EVENT_LIMIT
 from pytest_llmspeed.core.verdicts import Verdict
 
@@ -230,12 +231,20 @@ def window(history: Iterable[Session], identity: str, key: Mapping[str, Any]) ->
     `history` is every session stored for its environment, in any order.
     """
     mine = sorted((s for s in history if s.identity == identity), key=lambda s: (s.started, s.run_id))
-    same = [session for session in mine if session.key == key]
+    same = [session for session in mine if _fits(session.key, key)]
     if not same:
         return Window(differs=tuple(_differences(mine[-1].key, key)) if mine else ())
     level = current_level(same)
     recent, anchor = level[-WINDOW:], level[:ANCHOR] if len(level) >= WINDOW + ANCHOR else []
     return Window(tuple(recent), _span(recent) >= timedelta(days=1), tuple(anchor))
+
+
+def _fits(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """True if sessions of two keys are compared: the same, or one that has further labelled calls."""
+    if old == new:
+        return True
+    fixed = [name for name in {*old, *new} if name != "workload"]
+    return all(old.get(name) == new.get(name) for name in fixed) and extends(new["workload"], old["workload"])
 
 
 def current_level(sessions: Sequence[Session]) -> list[Session]:
@@ -259,11 +268,13 @@ def _span(sessions: list[Session]) -> timedelta:
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     for name in new:
         if old.get(name) != new[name]:
-            yield f"{name}: {_shown(old.get(name))} → {_shown(new[name])}"
+            yield f"{name}: {_change(name, old.get(name), new[name])}"
 
 
-def _shown(value: Any) -> str:
-    return " + ".join(value) or "none" if isinstance(value, list) else str(value)
+def _change(name: str, old: Any, new: Any) -> str:
+    if name == "workload":
+        return ", ".join(what_differs(old or [], new))
+    return f"{'none' if old is None else old} → {'none' if new is None else new}"
 
 
 def gated_comparisons(history: Iterable[Session]) -> int:

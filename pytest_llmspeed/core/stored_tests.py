@@ -13,6 +13,7 @@ from typing import Any
 
 from pytest_llmspeed.core.baselines import ANCHOR, Session, current_level
 from pytest_llmspeed.core.decision import WINDOW
+from pytest_llmspeed.core.declared import what_differs
 from pytest_llmspeed.core.environment import what_changed
 
 RunId = tuple[str, str]
@@ -103,10 +104,17 @@ def paired(old: Sequence[StoredTest], new: Sequence[StoredTest]) -> Pairing:
         if partner is None:
             alone.append(test.identity)
         else:
-            pairs.append(Pair(partner, test, tuple(what_changed(partner.place, test.place))))
+            pairs.append(Pair(partner, test, tuple(_differences(partner, test))))
     used = {slot_of(pair.old.newest) for pair in pairs}
     unused = [test.identity for slot, test in left.items() if slot not in used]
     return Pairing(tuple(pairs), _once(unused), _once(alone))
+
+
+def _differences(old: StoredTest, new: StoredTest) -> list[str]:
+    """What of environment and key is not the same; of the workload only what differs in it."""
+    before, now = ({**test.place, "workload": None} for test in (old, new))
+    workload = what_differs(old.newest.key["workload"], new.newest.key["workload"])
+    return what_changed(before, now) + ([f"workload: {', '.join(workload)}"] if workload else [])
 
 
 def _nearest(test: StoredTest, others: Iterable[StoredTest]) -> StoredTest | None:

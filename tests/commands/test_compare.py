@@ -100,8 +100,9 @@ def test_a_test_that_only_sweeps_now_is_incomparable(llmspeed, write, store):
     write("old.json", a_run(1, a_load()))
     store(a_run(2, a_load(counted=False)))
     said = llmspeed("compare", "old.json", ".llmspeed/baselines")
-    assert said.code == 0
+    assert said.code == 2
     assert "none of its requests are compared" in said.out
+    assert "nothing was compared" in said.err
 
 
 def test_the_level_of_a_store_counts(llmspeed, write, store):
@@ -147,14 +148,65 @@ def test_another_key_is_compared_all_the_same(llmspeed, write):
     write("new.json", a_run(2, a_test(slow=1.5, precision="bf16")))
     said = llmspeed("compare", "old.json", "new.json")
     assert said.code == 1
-    assert "compared all the same, though this is not: precision: fp32 → bf16" in said.out
+    assert "compared although the precision differs: fp32 → bf16" in said.out
 
 
 def test_another_environment_is_compared_all_the_same(llmspeed, write):
     """The same tests on another machine."""
     write("old.json", a_run(1))
     write("new.json", a_run(2, a_test(environment="gpu")))
-    assert "environment: box → gpu" in llmspeed("compare", "old.json", "new.json").out
+    said = llmspeed("compare", "old.json", "new.json")
+    assert "compared although the environment differs: box → gpu" in said.out
+
+
+def a_measured(max_tokens, slow=1.0, label=None):
+    """A test of one `measure`, whose declaration is part of its key and of its series' name."""
+    declared = f"measure chat max_tokens={max_tokens} temperature=0 prompt=5aa"
+    stratum = f"prompt {max_tokens}"
+    samples = tuple(a_sample(slow * each, stratum=stratum, label=label) for each in SHAPE)
+    return a_test(workload=(declared,), measurement=Measurement(samples))
+
+
+@pytest.mark.parametrize(("slow", "code", "word"), [(1.0, 0, "passed"), (1.5, 1, "slower")])
+def test_another_declaration_of_measure_is_compared_all_the_same(llmspeed, write, slow, code, word):
+    """Its series has another name; it is the same call, and what differs is said."""
+    for day in range(1, 6):
+        write(f"old/{day}.json", a_run(day, a_measured(8)))
+    write("new.json", a_run(9, a_measured(9, slow)))
+    said = llmspeed("compare", "old", "new.json")
+    assert said.code == code
+    assert f"1 test measured: 1 {word}" in said.out
+    assert "compared although the workload differs: max_tokens 8 → 9" in said.out
+
+
+def test_another_load_is_compared_all_the_same(llmspeed, write):
+    """By its ten parts, as a load of the same declaration."""
+    for day in range(1, 6):
+        write(f"old/{day}.json", a_run(day, a_load(stratum="load 111111")))
+    write("new.json", a_run(9, a_load(1.6, stratum="load 222222")))
+    assert llmspeed("compare", "old", "new.json").code == 1
+
+
+def test_series_of_other_labels_are_not_taken_for_each_other(llmspeed, write):
+    """Nothing was compared, though the tests are the same ones: exit code 2, and no word of a comparison."""
+    write("old.json", a_run(1, a_measured(8, label="plan")))
+    write("new.json", a_run(2, a_measured(9, label="act")))
+    said = llmspeed("compare", "old.json", "new.json")
+    assert said.code == 2
+    assert "not compared: the workload differs: max_tokens 8 → 9" in said.out
+    assert "nothing was compared" in said.err
+    assert "compared although" not in said.out
+
+
+def test_a_test_that_was_not_compared_beside_others_is_named(llmspeed, write):
+    """The exit code is that of the others."""
+    old = a_test("test_lost", measurement=a_measured(8, label="plan").measurement)
+    new = a_test("test_lost", measurement=a_measured(9, label="act").measurement)
+    write("old.json", a_run(1, a_test(), old))
+    write("new.json", a_run(2, a_test(), new))
+    said = llmspeed("compare", "old.json", "new.json")
+    assert said.code == 0
+    assert "not compared: test_lost" in said.err
 
 
 def test_a_twin_is_preferred_and_the_rest_is_only_on_one_side(llmspeed, write):

@@ -66,7 +66,17 @@ def test_another_key_alone_is_named_by_what_differs():
     old = {**KEY, "precision": "bf16", "workload": []}
     found = window([session(1, key=old)], "tests/test_chat.py::test_chat", KEY)
     assert found.sessions == ()
-    assert found.differs == ("precision: bf16 → fp32", "workload: none → measure chat")
+    assert found.differs == ("precision: bf16 → fp32", "workload: now also measure chat")
+
+
+def test_a_call_under_a_label_of_its_own_leaves_the_others_their_baseline():
+    """A step that an agent gains is new, the steps that it had are not."""
+    plan = "sdk chat max_tokens=8 temperature=0 label=plan"
+    old, new = ({**KEY, "workload": lines} for lines in ([plan], [plan.replace("plan", "act"), plan]))
+    assert len(window([session(1, key=old)], "tests/test_chat.py::test_chat", new).sessions) == 1
+    assert window([session(1, key=new)], "tests/test_chat.py::test_chat", old).sessions == ()
+    other_model = {**new, "model": "other"}
+    assert window([session(1, key=old)], "tests/test_chat.py::test_chat", other_model).sessions == ()
 
 
 def test_the_newest_of_other_keys_is_what_is_compared_with():

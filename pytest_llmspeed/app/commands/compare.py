@@ -13,7 +13,7 @@ from pytest_llmspeed.app.commands.sides import Measured, Side, budgets_of, read_
 from pytest_llmspeed.app.judge import Case, Policy, judge
 from pytest_llmspeed.app.reporting.lines import closing_section
 from pytest_llmspeed.core import advice
-from pytest_llmspeed.core.baselines import GATED, Session, Window, gated_comparisons, window
+from pytest_llmspeed.core.baselines import GATED, Series, Session, Window, gated_comparisons, window
 from pytest_llmspeed.core.environment import what_changed
 from pytest_llmspeed.core.errors import StoreError
 from pytest_llmspeed.core.record import TestRecord, test_to_builtins
@@ -21,6 +21,9 @@ from pytest_llmspeed.core.stored_tests import Pair, Pairing, paired, slot_of, st
 from pytest_llmspeed.core.verdicts import CONSEQUENCES, Comparison, Verdict
 
 SCHEMA = "llmspeed-compare/1"
+SLOWER, NOTHING_COMPARED = 1, 2
+NOT_COMPARED = (Verdict.NO_BASELINE, Verdict.INCOMPARABLE)
+"""Verdicts of figures that had nothing to be held against."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,13 @@ class Judged:
         """True if the verdict is one that fails a test."""
         verdict = self.records[0].verdict
         return verdict is not None and CONSEQUENCES[verdict].fails
+
+    @property
+    def is_compared(self) -> bool:
+        """True if any figure of a new session was held against an old one."""
+        return any(
+            found.verdict not in NOT_COMPARED for record in self.records for found in record.comparisons
+        )
 
 
 def compare(old: Path, new: Path) -> Result:
@@ -80,8 +90,31 @@ def _judged(pair: Pair, after: Side, comparisons: int) -> Judged:
 
 
 def _window(pair: Pair, now: Session) -> Window:
-    """The old sessions that count, under the key of the new one: this very pair was asked for."""
-    return window([replace(session, key=now.key) for session in pair.old.sessions], now.identity, now.key)
+    """The old sessions that count, under the key and series of the new one: this pair was asked for."""
+    aligned = [_aligned(session, now) for session in pair.old.sessions]
+    return window([replace(session, key=now.key) for session in aligned], now.identity, now.key)
+
+
+def _aligned(old: Session, now: Session) -> Session:
+    """The old session with its series under the names of the new one's.
+
+    Names follow from what a call declares, so that of `measure` and `load` another declaration is
+    another name. Series of one kind and label that have no namesake belong together in their order.
+    """
+    unmatched = [name for name in now.series if name not in old.series]
+    renamed: dict[str, Series] = {}
+    for name, series in old.series.items():
+        twin = None
+        if name not in now.series:
+            twin = next((each for each in unmatched if _kind(now.series[each]) == _kind(series)), None)
+        if twin is not None:
+            unmatched.remove(twin)
+        renamed[twin or name] = series
+    return replace(old, series=renamed)
+
+
+def _kind(series: Series) -> tuple[str | None, bool, bool]:
+    return series.label, series.of_load, series.free
 
 
 def _verdict(each: Measured, stored: Window, comparisons: int) -> TestRecord:
@@ -124,12 +157,18 @@ def _sentences(judged: Judged) -> Iterator[str]:
     if 0 < counting < (kept := len(judged.pair.old.sessions)):
         yield f"{counting} of {kept} old sessions count: the last ten of the level, one for each CI job"
     if judged.pair.differs:
-        yield f"compared all the same, though this is not: {'; '.join(judged.pair.differs)}"
+        how = "compared although " if judged.is_compared else "not compared: "
+        yield how + "; ".join(map(_difference, judged.pair.differs))
     if judged.changed:
         yield f"changed since OLD: {', '.join(judged.changed)}"
     for found in judged.records[0].comparisons:
         if found.verdict in (Verdict.INCONCLUSIVE, Verdict.SUSPECT, Verdict.INCOMPARABLE):
             yield _unsettled(found)
+
+
+def _difference(what: str) -> str:
+    name, _, change = what.partition(": ")
+    return f"the {name} differs: {change}"
 
 
 def _unsettled(found: Comparison) -> str:
@@ -149,9 +188,24 @@ def _result(before: Side, after: Side, pairing: Pairing, judged: Sequence[Judged
     return Result(
         lines=tuple(_lines(before, after, pairing, judged)),
         shown=_shown(before, after, pairing, judged),
-        exit_code=int(any(each.fails for each in judged)),
-        warnings=tuple(left_out),
+        exit_code=_exit_code(judged),
+        warnings=(*left_out, *_nothing_compared(judged)),
     )
+
+
+def _exit_code(judged: Sequence[Judged]) -> int:
+    if any(each.fails for each in judged):
+        return SLOWER
+    return 0 if any(each.is_compared for each in judged) else NOTHING_COMPARED
+
+
+def _nothing_compared(judged: Sequence[Judged]) -> Iterator[str]:
+    """A sentence on the tests of which nothing was compared, if there are any."""
+    left_out = [each.pair.new.identity for each in judged if not (each.is_compared or each.fails)]
+    if len(left_out) == len(judged):
+        yield "nothing was compared: OLD has none of NEW's figures; name reports of the same work"
+    elif left_out:
+        yield f"not compared: {listed(left_out)}"
 
 
 def _lines(before: Side, after: Side, pairing: Pairing, judged: Sequence[Judged]) -> Iterator[str]:
