@@ -13,14 +13,14 @@ TAKE_TEN = "take ten with llm_client.measure(…) or rounds(10)"
 
 
 def percent(ratio: float) -> str:
-    """A ratio as a signed change: 1.28 → "+28 %"."""
+    """A ratio as a signed change: 1.28 → "+28%"."""
     change = (ratio - 1) * 100
-    return f"{change:+.0f} %" if abs(change) >= 10 else f"{change:+.1f} %"
+    return f"{change:+.0f}%" if abs(change) >= 10 else f"{change:+.1f}%"
 
 
 def size(ratio: float) -> str:
-    """A slowdown's factor as its size: 1.28 → "28 %"."""
-    return f"{(ratio - 1) * 100:.0f} %"
+    """A slowdown's factor as its size: 1.28 → "28%"."""
+    return f"{(ratio - 1) * 100:.0f}%"
 
 
 def counted(number: int, thing: str) -> str:
@@ -53,9 +53,9 @@ def _interval(check: BudgetCheck, unit_of: str) -> str:
         return ""
     low, high = (None if bound is None else quantity(bound, unit_of) for bound in check.ci)
     if low and high:
-        return f" (95 % interval {low} to {high})"
+        return f" (95% interval {low} to {high})"
     if low or high:
-        return f" (95 % interval {f'from {low} on' if low else f'up to {high}'})"
+        return f" (95% interval {f'from {low} on' if low else f'up to {high}'})"
     return " (too few requests for an interval)"
 
 
@@ -72,7 +72,7 @@ def moved(found: Comparison) -> str:
     low, high = (percent(bound) for bound in found.ci)
     return (
         f"{quantity(found.baseline, found.metric)} → {quantity(found.now, found.metric)}, "
-        f"{percent(found.delta)} (95 % interval {low} to {high}, {counted(found.sessions, 'stored session')})"
+        f"{percent(found.delta)} (95% interval {low} to {high}, {counted(found.sessions, 'stored session')})"
     )
 
 
@@ -93,7 +93,7 @@ def speed_beside_answers(found: Comparison) -> str:
         return ""
     is_faster = found.verdict.value == "faster"
     word, link = ("faster", "but") if is_faster else ("slower", "and")
-    return f"{name(found)} is {word} by {abs(found.delta - 1) * 100:.0f} %, {link} "
+    return f"{name(found)} is {word} by {abs(found.delta - 1) * 100:.0f}%, {link} "
 
 
 def worse_answers() -> str:
@@ -262,7 +262,7 @@ def workload_changed(stratum: str, before: float, now: float) -> str:
     """The sentence that fails a test whose prompts changed."""
     return (
         f"the workload changed: {stratum or 'the prompts'} had {before:g} prompt tokens, now {now:g} "
-        f"(more than 20 % apart); if that is meant, give the calls another label="
+        f"(more than 20% apart); if that is meant, give the calls another label="
     )
 
 
@@ -289,7 +289,7 @@ def suite_shift(
     """The sentence on a shift that the whole suite shares."""
     low, high = (percent(bound) for bound in ci)
     said = (
-        f"the whole suite is slower: {metric} {percent(ratio)} (95 % interval {low} to {high}, over "
+        f"the whole suite is slower: {metric} {percent(ratio)} (95% interval {low} to {high}, over "
         f"{counted(tests, 'comparison')})"
     )
     if accepted is not None:

@@ -29,7 +29,7 @@ class Calibration:
 
     `verdicts` holds that of each session against all others, None of a session with too few
     requests. `low_sd` and `mid_sd` are the spread between sessions: the sd of the logs of their
-    10 % quantile and of their median. `visible` is the smallest slowdown (a factor) that would be
+    10% quantile and of their median. `visible` is the smallest slowdown (a factor) that would be
     called slower with so many stored sessions, `visible_at_most` with as many as count.
     `sessions_to_halve` is how many would halve it, None where no number up to the window would.
     """
@@ -54,7 +54,7 @@ class Calibration:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % interval of the share of false alarms."""
+        """The 95% interval of the share of false alarms."""
         return wilson(self.false_alarms, self.judged)
 
 
@@ -126,7 +126,7 @@ class _Sight:
 
 
 def wilson(hits: int, trials: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share (Wilson 1927)."""
+    """Return the 95% interval of a share (Wilson 1927)."""
     z = 1.959964
     centre, spread = hits + z * z / 2, z * sqrt(hits * (trials - hits) / trials + z * z / 4)
     low, high = (centre - spread) / (trials + z * z), (centre + spread) / (trials + z * z)

@@ -17,9 +17,9 @@ LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
 class ClientHealth:
     """How the client fared. `cpu_share` is that of its busiest process, of one core, None in this process.
 
-    `read_late_ms` is how long bytes lay unread (99 % quantile), None without kernel stamps; `piled_up`
+    `read_late_ms` is how long bytes lay unread (99% quantile), None without kernel stamps; `piled_up`
     the share of output events without a stamp of their own, because more came before they were read;
-    `send_late_ms` how long a free slot, or a due request, waited for the client (99 % quantile).
+    `send_late_ms` how long a free slot, or a due request, waited for the client (99% quantile).
     """
 
     processes: int = 0

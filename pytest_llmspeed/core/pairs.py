@@ -6,7 +6,7 @@ that the mood of the machine and the luck of a memory layout fall out. With d = 
     D   = mean of the blocks' medians of d
     t2  = max([4 (0.03² + v) + (B - 1) s2]/nu, v),  nu = 4 + B - 1,  SE² = t2/B
 
-where v is the sampling variance of a block's median (Woodruff, at the 50 % quantile; the slow noise
+where v is the sampling variance of a block's median (Woodruff, at the 50% quantile; the slow noise
 of the machine is gone from differences of neighbours, so their autocorrelation is drawn to 0).
 """
 
@@ -89,4 +89,4 @@ def _verdict(d: float, half: float, p_pairs: float, certain: bool, faster: bool)
         return Verdict.FASTER, ""
     if not flagged and d + half < PASSES_BELOW:
         return Verdict.PASSED, ""
-    return Verdict.INCONCLUSIVE, f"a slowdown of up to {(exp(d + half) - 1) * 100:.0f} % cannot be ruled out"
+    return Verdict.INCONCLUSIVE, f"a slowdown of up to {(exp(d + half) - 1) * 100:.0f}% cannot be ruled out"

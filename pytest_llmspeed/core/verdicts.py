@@ -54,7 +54,7 @@ def gravest(verdicts: list[Verdict]) -> Verdict | None:
 class Comparison:
     """One metric of one stratum against its baseline.
 
-    `delta` is the ratio new/baseline of the metric itself, `ci` its 95 % interval. `baseline` and
+    `delta` is the ratio new/baseline of the metric itself, `ci` its 95% interval. `baseline` and
     `now` are the compared locations in the metric's unit. `visible` is the smallest slowdown (a
     factor) that would be called slower. `more_sessions` maps a slowdown (1.2) to how many further
     stored sessions would show it, None where no number up to the window would. `sessions` is K.
@@ -83,7 +83,7 @@ class BudgetCheck:
     """One budget against what was measured.
 
     `observed` is None where nothing could be measured, `reason` then says why, and the budget is
-    not kept. `ci` is a 95 % interval of the statistic; a bound that the samples cannot give is None.
+    not kept. `ci` is a 95% interval of the statistic; a bound that the samples cannot give is None.
     """
 
     name: str

@@ -83,7 +83,7 @@ def test_of_two_slower_prompts_the_larger_change_is_told(record, samples, case):
 
     now = both(1.0, first=1.5, second=4.0)
     judged = judge(now, case(now, [both(level) for level in (1.0, 1.01, 0.99, 1.02, 0.98)]), DEFAULT)
-    assert "+300 %" in judged.problems[0]
+    assert "+300%" in judged.problems[0]
 
 
 def test_an_accepted_slowdown_passes_and_is_stored(record, samples, usual, case):
@@ -115,7 +115,7 @@ def test_a_faster_test_passes_and_is_stored(record, samples, usual, case):
     now = record(*samples(slow=0.6))
     judged = judge(now, case(now, usual()), Policy(require_baseline=True, strict=True))
     assert (judged.verdict, judged.problems) == (Verdict.FASTER, ())
-    assert judged.advice[0].startswith("ttft_ms is faster: 98.9 ms → 59.4 ms, -40 %")
+    assert judged.advice[0].startswith("ttft_ms is faster: 98.9 ms → 59.4 ms, -40%")
     assert may_be_stored(judged)
 
 
@@ -331,7 +331,7 @@ def test_a_test_of_failures_alone_has_no_verdict(record, sample, usual, case):
 
 @pytest.mark.parametrize(("tokens", "invalid"), [(119, False), (121, True), (84, False), (82, True)])
 def test_free_prompts_of_another_length_are_another_workload(record, samples, usual, case, tokens, invalid):
-    """More than 20 % apart in prompt tokens, either way."""
+    """More than 20% apart in prompt tokens, either way."""
     now = record(*samples(call="generate", prompt_tokens=tokens))
     judged = judge(now, case(now, usual(call="generate")), DEFAULT)
     assert (judged.verdict is Verdict.INVALID) is invalid
@@ -357,7 +357,7 @@ def test_declared_prompts_are_held_by_the_key_not_by_their_length(record, sample
 def test_answers_of_another_length_cannot_be_compared_end_to_end(
     record, samples, usual, case, tokens, verdict
 ):
-    """More than 10 % apart: E2E is incomparable; TTFT and TPOT are judged as usual."""
+    """More than 10% apart: E2E is incomparable; TTFT and TPOT are judged as usual."""
     stored = usual(output_tokens=100, output_events=100)
     now = record(*samples(output_tokens=tokens, output_events=tokens))
     judged = judge(now, case(now, stored, {"e2e_ms": 5000}), DEFAULT)

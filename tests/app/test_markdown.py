@@ -37,8 +37,8 @@ def test_good_news_is_a_heading_and_folded_rows():
         "",
         "| test | metric | baseline | now | change | verdict |",
         "| --- | --- | ---: | ---: | ---: | --- |",
-        "| `test_chat.py::test_chat` | tpot_ms | 10 ms | 10.1 ms | +1.0 % (-3.0 % to +5.0 %) "
-        "| passed: no slowdown above 20 % |",
+        "| `test_chat.py::test_chat` | tpot_ms | 10 ms | 10.1 ms | +1.0% (-3.0% to +5.0%) "
+        "| passed: no slowdown above 20% |",
         "",
         "</details>",
     ]
@@ -51,7 +51,7 @@ def test_what_is_not_passed_has_a_row_and_its_sentences():
         "",
         "| test | metric | baseline | now | change | verdict |",
         "| --- | --- | ---: | ---: | ---: | --- |",
-        "| `test_chat.py::test_chat` | ttft_ms | 240 ms | 312 ms | +30 % (+18 % to +43 %) | slower |",
+        "| `test_chat.py::test_chat` | ttft_ms | 240 ms | 312 ms | +30% (+18% to +43%) | slower |",
         "",
         "- `test_chat.py::test_chat`: it is slower",
         "- `test_chat.py::test_chat`: accept it",

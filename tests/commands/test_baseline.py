@@ -124,7 +124,7 @@ def test_diff_says_what_changed_and_how_medians_moved(llmspeed, store):
     said = llmspeed("baseline", "diff", "run01", "run02")
     assert said.code == 0
     assert "changed: commit: aaa → bbb" in said.out
-    assert "+20 %" in said.out
+    assert "+20%" in said.out
     assert f"only in B: {OTHER}" in said.out
 
 

@@ -47,7 +47,7 @@ def test_steady_sessions_raise_no_false_alarm():
 
 
 def test_a_session_that_stands_out_is_a_false_alarm():
-    """One of six is 60 % slower, though the code is the same."""
+    """One of six is 60% slower, though the code is the same."""
     found = calibrate([session(level) for level in (*LEVELS, 1.6)])
     assert [verdict.value for verdict in found.verdicts][-1] == "slower"
     assert found.false_alarms == 1

@@ -19,7 +19,7 @@ SLOWER = Comparison(
 
 @pytest.mark.parametrize(
     ("ratio", "expected"),
-    [(1.28, "+28 %"), (0.7, "-30 %"), (1.05, "+5.0 %"), (0.984, "-1.6 %"), (1.0, "+0.0 %")],
+    [(1.28, "+28%"), (0.7, "-30%"), (1.05, "+5.0%"), (0.984, "-1.6%"), (1.0, "+0.0%")],
 )
 def test_a_ratio_is_shown_as_a_signed_change(ratio, expected):
     """Whole percents from ten on, one decimal below."""
@@ -48,7 +48,7 @@ def test_a_missed_budget_says_by_how_much_and_how_sure():
     """Value, limit, interval."""
     check = BudgetCheck("ttft_p95_ms", 300.0, 412.0, False, (350.0, None))
     assert advice.budget_missed(check, "ttft_ms") == (
-        "ttft_p95_ms is 412 ms, above its budget of 300 ms (95 % interval from 350 ms on)"
+        "ttft_p95_ms is 412 ms, above its budget of 300 ms (95% interval from 350 ms on)"
     )
 
 
@@ -57,7 +57,7 @@ def test_a_missed_lower_limit_is_told_as_below():
     check = BudgetCheck("throughput_tps", 25.0, 24.0, False, (20.0, 26.0), "chat")
     assert advice.budget_missed(check, "throughput_tps") == (
         "throughput_tps of 'chat' is 24 tokens/s, below its budget of 25 tokens/s "
-        "(95 % interval 20 tokens/s to 26 tokens/s)"
+        "(95% interval 20 tokens/s to 26 tokens/s)"
     )
 
 
@@ -70,8 +70,8 @@ def test_a_budget_that_could_not_be_measured_says_why():
 def test_a_slower_test_is_told_with_figures_and_what_changed():
     """Old → new, change, interval, sessions, and what is different since."""
     assert advice.slower(SLOWER, ["torch: 2.5 → 2.6"]) == (
-        "ttft_ms is slower than its baseline: 240 ms → 312 ms, +30 % "
-        "(95 % interval +18 % to +43 %, 5 stored sessions); changed since: torch: 2.5 → 2.6"
+        "ttft_ms is slower than its baseline: 240 ms → 312 ms, +30% "
+        "(95% interval +18% to +43%, 5 stored sessions); changed since: torch: 2.5 → 2.6"
     )
 
 
@@ -94,7 +94,7 @@ def test_a_faster_test_is_told_to_be_stored():
         Verdict.FASTER, metric="tpot_ms", baseline=20.0, now=12.0, delta=0.6, ci=(0.55, 0.66), sessions=5
     )
     assert advice.faster(found) == (
-        "tpot_ms is faster: 20 ms → 12 ms, -40 % (95 % interval -45 % to -34 %, 5 stored sessions); "
+        "tpot_ms is faster: 20 ms → 12 ms, -40% (95% interval -45% to -34%, 5 stored sessions); "
         "store it to keep it: pytest --llmspeed-update-baseline"
     )
 
@@ -117,8 +117,8 @@ def test_inconclusive_says_what_would_be_seen_and_what_would_help():
         more_sessions=((1.2, 2), (1.1, 6)),
     )
     assert advice.inconclusive(found) == (
-        "tpot_ms of 'chat' is undecided: sessions differ as much; slowdowns below 32 % cannot be seen; "
-        "store 2 more sessions to see 20 %: pytest --llmspeed-update-baseline"
+        "tpot_ms of 'chat' is undecided: sessions differ as much; slowdowns below 32% cannot be seen; "
+        "store 2 more sessions to see 20%: pytest --llmspeed-update-baseline"
     )
 
 
@@ -128,7 +128,7 @@ def test_sessions_that_would_not_help_are_not_asked_for():
         Verdict.INCONCLUSIVE, "x", "tpot_ms", visible=1.9, more_sessions=((1.2, None), (1.1, None))
     )
     assert advice.inconclusive(found).endswith(
-        "slowdowns below 90 % cannot be seen; "
+        "slowdowns below 90% cannot be seen; "
         "more sessions would not help: raise rounds=, or use a quieter machine"
     )
 
@@ -152,7 +152,7 @@ def test_too_few_requests_ask_for_more():
 @pytest.mark.parametrize(
     ("ci", "said"),
     [
-        ((None, 450.0), " (95 % interval up to 450 ms)"),
+        ((None, 450.0), " (95% interval up to 450 ms)"),
         ((None, None), " (too few requests for an interval)"),
         (None, ""),
     ],
@@ -186,7 +186,7 @@ def test_failed_requests_are_told_with_their_error_and_the_budget_that_allows_th
 def test_a_changed_workload_is_told_with_both_lengths():
     """Which calls, before, now."""
     assert advice.workload_changed("call 2", 100.0, 140.0).startswith(
-        "the workload changed: call 2 had 100 prompt tokens, now 140 (more than 20 % apart)"
+        "the workload changed: call 2 had 100 prompt tokens, now 140 (more than 20% apart)"
     )
 
 
@@ -202,6 +202,6 @@ def test_a_close_call_is_told_with_its_interval():
     """A kept budget whose interval holds the limit."""
     check = BudgetCheck("ttft_ms", 300.0, 290.0, True, (280.0, 310.0))
     assert advice.close_call(check, "ttft_ms") == (
-        "ttft_ms is a close call: 290 ms, its budget is 300 ms (95 % interval 280 ms to 310 ms); "
+        "ttft_ms is a close call: 290 ms, its budget is 300 ms (95% interval 280 ms to 310 ms); "
         "the next run may miss it"
     )

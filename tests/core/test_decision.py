@@ -129,7 +129,7 @@ def test_a_shift_below_five_percent_passes_however_sure():
 
 
 def test_a_median_that_moved_does_not_pass_for_want_of_requests():
-    """Five requests, three of them 12 % slower: too few to be flagged, too many to pass."""
+    """Five requests, three of them 12% slower: too few to be flagged, too many to pass."""
     found = compare(stored(100, 101, 99, 102, 98), [98.8, 112.0, 99.2, 112.5, 113.0])
     assert found.p_samples > 0.01
     assert found.verdict is Verdict.INCONCLUSIVE
@@ -225,7 +225,7 @@ def test_a_rate_that_falls_is_slower():
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(("count", "spans_a_day"), [(1, True), (2, False), (5, True), (10, False)])
 def test_the_low_location_is_what_the_page_says(noisy_sessions, seed, count, spans_a_day):
-    """D, SE, p and the interval at the 10 % quantile agree with a plain recomputation."""
+    """D, SE, p and the interval at the 10% quantile agree with a plain recomputation."""
     rng = np.random.default_rng(seed)
     *sessions, new = noisy_sessions(rng, count + 1, 12, between=0.03)
     new = scaled(new, 2.0) if seed % 2 else new[:8]
@@ -344,7 +344,7 @@ def test_a_unit_makes_no_difference():
 
 
 def test_ratio_and_interval_bracket_the_truth(noisy_sessions):
-    """Over 60 sets of sessions the 95 % interval holds the true ratio at least nine times of ten."""
+    """Over 60 sets of sessions the 95% interval holds the true ratio at least nine times of ten."""
     rng = np.random.default_rng(8)
     held = 0
     for _ in range(60):
@@ -356,7 +356,7 @@ def test_ratio_and_interval_bracket_the_truth(noisy_sessions):
 
 
 def test_unchanged_code_is_left_alone_where_mann_whitney_cries_wolf(noisy_sessions):
-    """Of 100 unchanged runs, sessions 5 % apart, at most 3 are slower; Mann-Whitney says 20 or more."""
+    """Of 100 unchanged runs, sessions 5% apart, at most 3 are slower; Mann-Whitney says 20 or more."""
     rng = np.random.default_rng(9)
     runs = []
     for _ in range(100):
@@ -367,7 +367,7 @@ def test_unchanged_code_is_left_alone_where_mann_whitney_cries_wolf(noisy_sessio
 
 
 def test_twenty_percent_slower_is_found(noisy_sessions):
-    """Sessions 2 % apart, five stored: at least 54 of 60 slowdowns by 20 % are found and none passes."""
+    """Sessions 2% apart, five stored: at least 54 of 60 slowdowns by 20% are found and none passes."""
     rng = np.random.default_rng(10)
     verdicts = []
     for _ in range(60):
@@ -407,7 +407,7 @@ def test_a_smaller_slowdown_asks_for_more_sessions():
 
 
 def test_what_is_visible_already_asks_for_no_more_sessions():
-    """Where 20 % would be seen now, no further session is needed for it; where not, some are."""
+    """Where 20% would be seen now, no further session is needed for it; where not, some are."""
     seen, unseen = compare(stored(100, 101, 99, 102, 98), SAMPLE), compare(stored(100), SAMPLE)
     assert seen.visible < 1.2 < unseen.visible
     assert dict(seen.more_sessions)[1.2] == 0
@@ -421,7 +421,7 @@ def test_sessions_that_differ_too_much_are_helped_by_no_number():
 
 @pytest.mark.parametrize("levels", [(70, 130, 90, 120), (86, 114, 93, 107)])
 def test_an_uncertain_baseline_does_not_pass(levels):
-    """Sessions that differ widely leave a slowdown of more than 20 % open, so nothing passes."""
+    """Sessions that differ widely leave a slowdown of more than 20% open, so nothing passes."""
     found = compare(stored(*levels), SAMPLE)
     assert found.ci[1] > 1.2
     assert found.verdict is Verdict.INCONCLUSIVE

@@ -16,7 +16,7 @@ SESSIONS = 5
 def suite(
     seed: int = 1, tests: int = 8, shift: float = 1.0, moods: dict[str, float] | None = None
 ) -> list[SuiteTest]:
-    """Tests of about 100 ms with a request spread of 1 %; `moods` multiply whole sessions."""
+    """Tests of about 100 ms with a request spread of 1%; `moods` multiply whole sessions."""
     rng = random.Random(seed)
 
     def session(factor: float) -> list[float]:
@@ -44,7 +44,7 @@ def test_an_unchanged_suite_passes():
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.25, Verdict.SLOWER), (0.75, Verdict.FASTER)])
 def test_a_shift_of_all_tests_is_named(factor: float, verdict: Verdict):
-    """An engine that became 25 % slower or faster is seen as such, with its size."""
+    """An engine that became 25% slower or faster is seen as such, with its size."""
     shift = common_shift(suite(shift=factor))
     assert shift is not None
     assert shift.verdict is verdict
@@ -53,7 +53,7 @@ def test_a_shift_of_all_tests_is_named(factor: float, verdict: Verdict):
 
 
 def test_a_machine_whose_sessions_differ_needs_a_larger_shift():
-    """Where whole sessions lie 8 % apart, one 10 % above their mean says little."""
+    """Where whole sessions lie 8% apart, one 10% above their mean says little."""
     moods = {"a": 0.92, "b": 1.08, "c": 0.95, "d": 1.06, "e": 0.99}
     shift = common_shift(suite(shift=1.1, moods=moods))
     assert shift is not None
@@ -91,7 +91,7 @@ def test_one_test_slower_beside_an_unchanged_suite_on_a_moody_machine():
 
 
 def test_a_test_that_moved_with_the_suite_is_not_slower_beside_it():
-    """All became 30 % slower: none of them is slower than the others."""
+    """All became 30% slower: none of them is slower than the others."""
     tests = suite(shift=1.3)
     shift = common_shift(tests)
     assert shift is not None
@@ -99,7 +99,7 @@ def test_a_test_that_moved_with_the_suite_is_not_slower_beside_it():
 
 
 def test_tests_whose_own_sessions_differ_teach_how_much_that_is():
-    """Where each test has moods of its own, of 10 %, none of 20 unchanged suites has a slower test."""
+    """Where each test has moods of its own, of 10%, none of 20 unchanged suites has a slower test."""
     rng = random.Random(7)
 
     def moody(number: int) -> SuiteTest:

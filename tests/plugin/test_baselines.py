@@ -59,7 +59,7 @@ def test_twenty_unchanged_runs_are_green(chat: Project) -> None:
 
 
 def test_a_slowdown_fails_ci(chat: Project) -> None:
-    """60 % slower than five stored sessions: exit code 1, a failure in JUnit, nothing stored."""
+    """60% slower than five stored sessions: exit code 1, a failure in JUnit, nothing stored."""
     chat.record(5)
     before = contents(chat.run_files)
     chat.script(factor=1.6)
@@ -289,7 +289,7 @@ def test_workers_give_the_same_verdicts_and_the_controller_writes(project: Proje
 
 
 def test_creep_is_seen_against_the_beginning_of_the_level(chat: Project) -> None:
-    """3 % slower each session hides from the last ten; the level's first sessions show it."""
+    """3% slower each session hides from the last ten; the level's first sessions show it."""
     for number in range(16):
         chat.script(seed=300 + number, factor=1.03**number)
         assert chat.run("--llmspeed-update-baseline").ret == 0

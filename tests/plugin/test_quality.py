@@ -118,7 +118,7 @@ def test_a_broken_answer_makes_a_speedup_invalid(capitals: Project) -> None:
     result.assert_outcomes(failed=1)
     shows(
         result,
-        " %, but 1 of 4 answers broke",
+        "%, but 1 of 4 answers broke",
         "'Peru' was 'It is Lima .', is 'It is Quito .' (it does not contain 'Lima')",
     )
     test = capitals.test()

@@ -94,7 +94,7 @@ def test_the_table_has_a_row_for_what_is_not_passed(project: Project) -> None:
     result = project.run()
     shows(result, "tpot_p90_ms ≤ 1 ms", "budget missed", "2 tests measured: ", "1 budget missed")
     assert "budget kept" not in result.stdout.str()
-    shows(project.run("-v"), "budget kept", "passed: no slowdown above 20 %")
+    shows(project.run("-v"), "budget kept", "passed: no slowdown above 20%")
 
 
 def test_without_a_terminal_the_run_is_the_same(project: Project) -> None:
@@ -206,7 +206,7 @@ def test_junit_shows_verdict_and_figures_of_each_test(
     assert found["test_plain"] == {"mine": "2"}
     assert (chat["mine"], chat["llmspeed_verdict"], chat["llmspeed_backend"]) == ("1", verdict, "scripted")
     assert float(chat["llmspeed_ttft_ms"]) == pytest.approx(100 * factor, rel=0.1)
-    assert re.fullmatch(r"[+-][\d.]+ % \([+-][\d.]+ % to [+-][\d.]+ %\)", chat["llmspeed_tpot_ms_change"])
+    assert re.fullmatch(r"[+-][\d.]+% \([+-][\d.]+% to [+-][\d.]+%\)", chat["llmspeed_tpot_ms_change"])
 
 
 def test_junit_without_a_baseline_has_no_change(project: Project) -> None:

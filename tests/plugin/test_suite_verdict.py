@@ -46,7 +46,7 @@ def test_an_unchanged_suite_has_moved_by_nothing(eight: Project) -> None:
 
 
 def test_a_shift_of_all_fails_the_run_and_no_test(eight: Project) -> None:
-    """15 % on all tests: hardly a test can tell, the suite can; nothing is stored."""
+    """15% on all tests: hardly a test can tell, the suite can; nothing is stored."""
     eight.script(seed=3, factor=1.17)
     before = eight.run_files
     result = eight.run("--llmspeed-update-baseline")

@@ -30,7 +30,7 @@ HEADERS = (
     "test",
     "metric",
     "median",
-    "spread of 10 %",
+    "spread of 10%",
     "of median",
     "false alarms",
     "seen from",
@@ -198,8 +198,8 @@ def _row(each: Finding) -> tuple[str, ...]:
     return (
         *head,
         quantity(found.middle, each.metric),
-        f"{found.low_sd * 100:.1f} %",
-        f"{found.mid_sd * 100:.1f} %",
+        f"{found.low_sd * 100:.1f}%",
+        f"{found.mid_sd * 100:.1f}%",
         f"{found.false_alarms} of {found.judged}",
         percent(found.visible),
         percent(found.visible_at_most),
@@ -207,13 +207,13 @@ def _row(each: Finding) -> tuple[str, ...]:
 
 
 def _summary(findings: Sequence[Finding], runs: int, failed: int) -> Iterator[str]:
-    low, high = (f"{bound * 100:.0f} %" for bound in wilson(failed, runs))
+    low, high = (f"{bound * 100:.0f}%" for bound in wilson(failed, runs))
     yield (
         f"{runs} runs of the same code, each judged by the others: {failed} would have failed "
-        f"(95 % interval {low} to {high} of runs)"
+        f"(95% interval {low} to {high} of runs)"
     )
     yield (
-        "spread: the sd, from run to run, of the fastest 10 % and of the median; "
+        "spread: the sd, from run to run, of the fastest 10% and of the median; "
         f"seen from: the smallest slowdown called slower with {runs} stored sessions; at best: with ten"
     )
     yield from _halving([each.found.sessions_to_halve for each in findings if each.found])

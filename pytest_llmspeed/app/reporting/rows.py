@@ -104,7 +104,7 @@ def _quality_verdict(found: SetFindings) -> str:
 
 
 def change(found: Comparison) -> str | None:
-    """Return the change with its 95 % interval, "+12 % (+3.0 % to +21 %)"; None where there is none."""
+    """Return the change with its 95% interval, "+12% (+3.0% to +21%)"; None where there is none."""
     if found.delta is None or found.ci is None:
         return None
     low, high = (percent(bound) for bound in found.ci)
@@ -116,7 +116,7 @@ def _verdict(record: TestRecord, found: Comparison) -> str:
     if found.verdict is Verdict.SLOWER and record.accepted is not None:
         return f"slower, accepted: {record.accepted}"
     if found.verdict is Verdict.PASSED:
-        return "passed: no slowdown above 20 %"
+        return "passed: no slowdown above 20%"
     if found.verdict is Verdict.SUSPECT:
         return "suspect: may be slower"
     if found.verdict is Verdict.INCONCLUSIVE and found.visible is not None:

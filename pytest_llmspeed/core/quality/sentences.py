@@ -14,7 +14,7 @@ A_LOSS = 0.10
 
 
 def _percent(share: float, digits: int = 0) -> str:
-    return f"{share * 100:.{digits}f} %"
+    return f"{share * 100:.{digits}f}%"
 
 
 def contracts(kept: float, asked: int, *, broken: int, at_ties: int) -> str:
