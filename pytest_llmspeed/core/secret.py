@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import quote
 
 MASK = "***"
@@ -56,6 +57,28 @@ def masked(text: str, secrets: Iterable[str]) -> str:
     for form in sorted(spelled, key=len, reverse=True):
         text = text.replace(form, MASK)
     return text
+
+
+def arguments_without_secrets(arguments: str | Sequence[object]) -> str | list[str]:
+    """Return a command, as a text or as words, with the values of arguments that name a secret masked."""
+    if not isinstance(arguments, str):
+        return _without_secrets([str(word) for word in arguments])
+    try:
+        words = shlex.split(arguments)
+    except ValueError:
+        return MASK
+    shown = _without_secrets(words)
+    return arguments if shown == words else " ".join(shown)
+
+
+def _without_secrets(words: Sequence[str]) -> list[str]:
+    shown: list[str] = []
+    for word in words:
+        follows = bool(shown) and shown[-1].startswith("-") and names_a_secret(shown[-1])
+        name, equals, _ = word.partition("=")
+        is_named = bool(equals) and names_a_secret(name)
+        shown.append(MASK if follows else f"{name}={MASK}" if is_named else word)
+    return shown
 
 
 def _spellings(secret: str) -> tuple[str, ...]:

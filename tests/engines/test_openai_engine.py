@@ -16,7 +16,7 @@ from support import shows
 
 from pytest_llmspeed import Exchange, Request
 from pytest_llmspeed.edges import clock
-from pytest_llmspeed.edges.engines import _openai
+from pytest_llmspeed.edges.engines import _openai, server_address
 from pytest_llmspeed.edges.engines.base import EngineSpec
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def test_https(remote: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
         trusted = remote.run(*URL_RUN, f"--llmspeed-url={server.url}")
     refused.assert_outcomes(errors=1)
-    shows(refused, f"no server answers at {server.url}", "certificate")
+    shows(refused, f"cannot connect to {server.url}: its certificate is not trusted", "ca_file=")
     trusted.assert_outcomes(passed=1)
     assert remote.test()["measurement"]["summary"]["tpot_ms"]["n"] == 6
 
@@ -153,16 +153,16 @@ def no_address() -> Iterator[str]:
 
 
 UNREACHABLE = {
-    refuses: "Connection refused): start it, or correct llmspeed_url",
+    refuses: "Connection refused; start it, or correct llmspeed_url",
     hangs: "accepted the connection but did not answer GET /models within 0.3 s",
-    no_address: "'localhost:8000' is no http or https address",
+    no_address: "'localhost:8000' is not an http or https address: did you mean http://localhost:8000?",
 }
 
 
 @pytest.mark.parametrize("server", UNREACHABLE, ids=lambda server: server.__name__)
 def test_a_server_that_is_not_there(remote: Project, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """One clear message in the set-up, no traceback of ours."""
-    monkeypatch.setattr(_openai, "PROBE_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(server_address, "PROBE_TIMEOUT_S", 0.3)
     for url in server():
         result = remote.run(*URL_RUN, f"--llmspeed-url={url}")
     result.assert_outcomes(errors=1)

@@ -269,7 +269,7 @@ def test_a_connection_that_breaks_is_the_sdks_own_error_and_is_recorded(
 def test_a_server_that_is_gone_is_a_connection_error(loop: LoopThread, recorder: Recorder) -> None:
     """In a thread and in a coroutine."""
     nobody = BaseURL.parse("http://127.0.0.1:1/v1")
-    client = LLMClient(OpenAIEngine(nobody, Backend("openai"), None, None), loop, recorder)
+    client = LLMClient(OpenAIEngine(nobody, Backend("openai"), {}, None), loop, recorder)
 
     async def application() -> None:
         await client.async_openai.chat.completions.create(**HELLO)

@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, ClassVar, Self
 
@@ -15,25 +14,28 @@ from pytest_llmspeed.core.errors import EngineError
 from pytest_llmspeed.core.exchange import Event, Exchange, Request
 from pytest_llmspeed.core.quality.scores import TokenScores
 from pytest_llmspeed.core.record import Backend
+from pytest_llmspeed.core.secret import arguments_without_secrets
 from pytest_llmspeed.edges import clock, machine
 from pytest_llmspeed.edges.engines import gguf, own_server, recipes
-from pytest_llmspeed.edges.engines._openai import DECLARABLE, OpenAIEngine, headers_for
+from pytest_llmspeed.edges.engines._openai import DECLARABLE, OpenAIEngine
 from pytest_llmspeed.edges.engines.base import AUTO, EngineSpec
 from pytest_llmspeed.edges.engines.launch import (
     COMMON_OPTIONS,
     HOST,
     Launch,
     Order,
+    Place,
     launch,
 )
 from pytest_llmspeed.edges.engines.recipes import Recipe
+from pytest_llmspeed.edges.engines.server_address import headers_for
 from pytest_llmspeed.edges.engines.server_facts import ServerFacts
 from pytest_llmspeed.edges.engines.server_tokens import ServerTokenCounter
 from pytest_llmspeed.edges.engines.supervisor import ServerProcess, StartError, new_place
 from pytest_llmspeed.edges.engines.symptoms import symptom
 from pytest_llmspeed.edges.engines.tokens import TokenCounter
+from pytest_llmspeed.edges.wire.address import BaseURL
 from pytest_llmspeed.edges.wire.dialects import Dialect, dialect_of
-from pytest_llmspeed.edges.wire.http import BaseURL
 from pytest_llmspeed.edges.wire.target import Target
 
 LAST_WORDS_S = 0.5
@@ -53,12 +55,16 @@ class ServerEngine:
     max_concurrency: ClassVar[int | None] = None
 
     def __init__(
-        self, process: ServerProcess, launched: Launch, order: Order, counter: TokenCounter | None
+        self,
+        process: ServerProcess,
+        launched: Launch,
+        order: Order,
+        counter: TokenCounter | None,
+        deadline_s: float,
     ) -> None:
         spec, recipe, source = order.spec, order.recipe, order.source
-        root = BaseURL("http", HOST, launched.place.port, "")
-        api, headers = replace(root, path="/v1"), headers_for(root, launched.place.key)
-        facts = ServerFacts(root, headers)
+        root, headers = _reached(launched.place, order)
+        api, facts = root.below("/v1"), ServerFacts(root, headers, deadline_s)
         precision, source_of_precision = _precision(order)
         served = facts.served_model(source)
         self._process, self._launched, self._recipe = process, launched, recipe
@@ -69,7 +75,7 @@ class ServerEngine:
             token_ids=dialect_of(recipe.engine).token_ids,
             seeded=recipe.engine != "server",
         )
-        self._client = OpenAIEngine(api, Backend("openai", served), launched.place.key, counter, means)
+        self._client = OpenAIEngine(api, Backend("openai", served), headers, counter, means)
         self._counter = ServerTokenCounter(root, recipe.count, headers) if recipe.count else None
         self._outlived_s = float("-inf")
         self.url = str(api)
@@ -99,9 +105,10 @@ class ServerEngine:
         order = Order.of(spec, cls.recipe_for(spec))
         tokenizer = order.options.tokenizer
         counter = TokenCounter.load(tokenizer) if tokenizer else None
-        process, launched = _running(order)
+        deadline_s = clock.now_s() + order.options.start_timeout_s
+        process, launched = _running(order, deadline_s)
         try:
-            return cls(process, launched, order, counter)
+            return cls(process, launched, order, counter, deadline_s)
         except BaseException:
             process.stop()
             raise
@@ -174,27 +181,32 @@ class ServerEngine:
         await asyncio.to_thread(self._process.stop)
 
 
-def _running(order: Order) -> tuple[ServerProcess, Launch]:
+def _running(order: Order, deadline_s: float) -> tuple[ServerProcess, Launch]:
     """A server that answers; if another process was quicker to its free port, the second one."""
     try:
-        return _up(order)
+        return _up(order, deadline_s)
     except StartError as error:
         if order.options.port or error.symptom is None or error.symptom.name != "port taken":
             raise
-    return _up(order)
+    return _up(order, deadline_s)
 
 
-def _up(order: Order) -> tuple[ServerProcess, Launch]:
+def _up(order: Order, deadline_s: float) -> tuple[ServerProcess, Launch]:
     launched = launch(order, new_place(order.options.port))
-    root = BaseURL("http", HOST, launched.place.port, "")
-    facts = ServerFacts(root, headers_for(root, launched.place.key))
+    facts = ServerFacts(*_reached(launched.place, order), deadline_s)
     process = ServerProcess(launched)
     try:
-        process.wait_until_up(lambda: facts.is_up(launched.health), order.options.start_timeout_s)
+        process.wait_until_up(lambda: facts.is_up(launched.health), deadline_s, order.options.start_timeout_s)
     except BaseException:
         process.stop()
         raise
     return process, launched
+
+
+def _reached(place: Place, order: Order) -> tuple[BaseURL, dict[str, str]]:
+    """The address of a server of ours, without the path of its API, and the headers of our requests."""
+    root = BaseURL("http", HOST, place.port, "")
+    return root, headers_for(root, place.key, order.options.headers)
 
 
 def _precision(order: Order) -> tuple[str | None, str | None]:
@@ -205,9 +217,14 @@ def _precision(order: Order) -> tuple[str | None, str | None]:
 
 
 def _shown(spec: EngineSpec) -> dict[str, Any]:
-    """The options as they are recorded: of environment variables the names, values may be secret."""
-    env = spec.options.get("env")
-    return {**spec.options, "env": sorted(env)} if env else dict(spec.options)
+    """The options as they are recorded: of variables and headers the names, of arguments no keys."""
+    named = {name: sorted(spec.options[name]) for name in ("env", "headers") if spec.options.get(name)}
+    given = {
+        name: arguments_without_secrets(spec.options[name])
+        for name in ("command", "extra_args", "container_args")
+        if spec.options.get(name)
+    }
+    return {**spec.options, **given, **named}
 
 
 class VLLMServer(ServerEngine):

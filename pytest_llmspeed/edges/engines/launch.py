@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from pytest_llmspeed.core.errors import EngineError, did_you_mean
+from pytest_llmspeed.core.secret import Secret, secret_values
 from pytest_llmspeed.edges.engines import gguf
 from pytest_llmspeed.edges.engines.base import AUTO, EngineSpec
 from pytest_llmspeed.edges.engines.model_files import ModelSource
 from pytest_llmspeed.edges.engines.recipes import PYTHON, Recipe, Way, filled
+from pytest_llmspeed.edges.engines.server_address import own_headers
 from pytest_llmspeed.edges.wire.dialects import VALUE
 
 HOST = "127.0.0.1"
@@ -26,8 +28,9 @@ class ServerOptions:
     """The options that all servers share."""
 
     executable: str | None = None
-    extra_args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    extra_args: tuple[str, ...] = field(default=(), repr=False)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict)
     port: int | None = None
     start_timeout_s: float = START_TIMEOUT_S
     prefix_cache: str | None = None
@@ -61,7 +64,7 @@ def words(value: Any, option: str) -> tuple[str, ...]:
 def _environment(value: Any, option: str) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise EngineError(f"{option}={value!r}: it maps names of environment variables to values")
-    return {str(name): str(content) for name, content in value.items()}
+    return {str(name): Secret(content) for name, content in value.items()}
 
 
 def port_number(value: Any, option: str) -> int:
@@ -77,7 +80,17 @@ def _seconds(value: Any, option: str) -> float:
     return float(value)
 
 
-READERS = {"extra_args": words, "env": _environment, "port": port_number, "start_timeout_s": _seconds}
+def _headers(value: Any, option: str) -> dict[str, str]:  # noqa: ARG001  (there is one such option)
+    return own_headers(value)
+
+
+READERS = {
+    "extra_args": words,
+    "env": _environment,
+    "headers": _headers,
+    "port": port_number,
+    "start_timeout_s": _seconds,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,17 +153,21 @@ def _weights(spec: EngineSpec, recipe: Recipe, source: ModelSource) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One server to be started. `end` ends its container, `body` goes into each request."""
+    """One server to be started. `end` ends its container, `body` goes into each request.
+
+    `secrets` are what its log may show and nobody else.
+    """
 
     name: str
-    command: tuple[str, ...]
-    env: Mapping[str, str]
-    files: Mapping[str, str]
+    command: tuple[str, ...] = field(repr=False)
+    env: Mapping[str, str] = field(repr=False)
+    files: Mapping[str, str] = field(repr=False)
     end: tuple[str, ...]
     body: Mapping[str, Any]
     place: Place
     health: str
     install: str
+    secrets: tuple[str, ...] = field(default=(), repr=False)
 
 
 def launch(order: Order, place: Place) -> Launch:
@@ -169,6 +186,7 @@ def launch(order: Order, place: Place) -> Launch:
         place=place,
         health=recipe.health,
         install=recipe.install,
+        secrets=(place.key, *secret_values(options.env), *secret_values(options.headers)),
     )
 
 

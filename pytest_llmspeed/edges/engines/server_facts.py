@@ -2,42 +2,54 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from pytest_llmspeed.core.errors import EngineError
-from pytest_llmspeed.edges.engines._openai import listed_models
+from pytest_llmspeed.core.foreign_text import harmless
+from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.engines.model_files import ModelSource
 from pytest_llmspeed.edges.engines.recipes import Recipe
+from pytest_llmspeed.edges.engines.server_address import listed_models
+from pytest_llmspeed.edges.wire.address import BaseURL
+from pytest_llmspeed.edges.wire.framing import TransportError
 from pytest_llmspeed.edges.wire.get import get
-from pytest_llmspeed.edges.wire.http import BaseURL
 
 PROBE_TIMEOUT_S = 5.0
+LIST_TIMEOUT_S = 60.0
 
 
 class ServerFacts:
-    """Questions to the server at `root`, the address without the path of its API."""
+    """Questions to the server at `root`, the address without the path of its API; none after `deadline_s`."""
 
-    def __init__(self, root: BaseURL, headers: Mapping[str, str]) -> None:
-        self._root, self._headers = root, headers
+    def __init__(self, root: BaseURL, headers: Mapping[str, str], deadline_s: float) -> None:
+        self._root, self._headers, self._deadline_s = root, headers, deadline_s
 
     def is_up(self, path: str) -> bool:
-        """True if the server answers a GET of its health path well."""
+        """Return True if the server answers a GET of its health path well."""
         return self._get(path) is not None
 
     def _get(self, path: str) -> bytes | None:
         """The body of a good answer, None for any other."""
         try:
-            status, body = get(self._root, path, self._headers, PROBE_TIMEOUT_S)
-        except (OSError, http.client.HTTPException):
+            return self._asked(path, PROBE_TIMEOUT_S)
+        except TransportError:
             return None
+
+    def _asked(self, path: str, most_s: float) -> bytes | None:
+        """The body of a good answer, None for a bad status; raises `TransportError`."""
+        timeout_s = min(most_s, max(self._deadline_s - clock.now_s(), 0.0))
+        status, body = get(self._root, path, self._headers, timeout_s)
         return body if status // 100 == 2 else None
 
     def served_model(self, source: ModelSource | None) -> str:
         """Return the name by which the server knows the model; raises `EngineError` if it cannot be told."""
-        listed = list(listed_models(self._get("/v1/models") or b"") or ())
+        try:
+            answer = self._asked("/v1/models", LIST_TIMEOUT_S)
+        except TransportError as error:
+            raise EngineError(f"the server is up, but does not list its models: {error}") from error
+        listed = list(listed_models(answer or b"") or ())
         ours = (source.name, source.path) if source else ()
         for known in ours:
             if known in listed:
@@ -46,8 +58,9 @@ class ServerFacts:
             return listed[0]
         if source:
             return source.path
+        names = ", ".join(harmless(name, 100) for name in listed[:10])
         raise EngineError(
-            f"the server lists {len(listed)} models ({', '.join(listed[:10])}): name one with llmspeed_model "
+            f"the server lists {len(listed)} models ({names}): name one with llmspeed_model "
             "or model= in the mark"
         )
 
@@ -58,7 +71,7 @@ class ServerFacts:
                 found: Any = json.loads(self._get(path) or b"{}")
                 for name in names:
                     found = found[name]
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, LookupError, TypeError, RecursionError):
                 continue
-            return {recipe.engine: str(found)}
+            return {recipe.engine: harmless(found, 100)}
         return {}

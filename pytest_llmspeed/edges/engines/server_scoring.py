@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -44,7 +43,7 @@ class ServerScorer:
         """True if the server tells the tokens of a prompt: it knows the path, though not for a GET."""
         try:
             status, _ = get(self._client.base, TOKENIZE, self._target.headers, PROBE_TIMEOUT_S)
-        except (OSError, http.client.HTTPException):
+        except TransportError:
             return False
         return status == WRONG_METHOD
 

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 
 from pytest_llmspeed.core.exchange import Exchange
 from pytest_llmspeed.edges.engines.tokens import text_of, with_counts
+from pytest_llmspeed.edges.wire.address import BaseURL
 from pytest_llmspeed.edges.wire.framing import TransportError
-from pytest_llmspeed.edges.wire.http import BaseURL, HTTPClient
+from pytest_llmspeed.edges.wire.http import HTTPClient
 
 COUNT_TIMEOUT_S = 10.0
 

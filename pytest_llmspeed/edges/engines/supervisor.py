@@ -20,6 +20,9 @@ from secrets import token_hex
 from typing import IO
 
 from pytest_llmspeed.core.errors import EngineError
+from pytest_llmspeed.core.foreign_text import harmless
+from pytest_llmspeed.core.secret import Secret, masked, names_a_secret, secret_values
+from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.engines import guard
 from pytest_llmspeed.edges.engines.launch import HOST, Launch, Place
 from pytest_llmspeed.edges.engines.symptoms import Symptom, symptom
@@ -31,6 +34,7 @@ GUARD_S = 60.0
 LOOK_S, LONGEST_LOOK_S = 0.05, 1.0
 SHOWN_LINES, SHOWN_CHARACTERS = 15, 300
 READ_BYTES = 2**18
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class StartError(EngineError):
@@ -48,7 +52,7 @@ def new_place(port: int | None) -> Place:
     """
     unique = f"llmspeed-{uuid.uuid4().hex[:8]}"  # short: engines put sockets into the folder
     folder = Path(tempfile.gettempdir()) / unique
-    key = token_hex(24)  # with other characters it may begin with a dash, and pass for an option
+    key = Secret(token_hex(24))  # with other characters it may begin with a dash, and pass for an option
     return Place(_free_port(port), key, str(folder), unique)
 
 
@@ -134,26 +138,28 @@ class ServerProcess:
             return 0
 
     def log(self, since: int = 0) -> str:
-        """What the server wrote after its first `since` bytes, the end of it, without its key and colours."""
+        """What the server wrote after its first `since` bytes, the end of it, without secrets and colours."""
         try:
             with self._log.open("rb") as file:
                 file.seek(max(since, self.log_bytes - READ_BYTES))
                 text = file.read().decode("utf-8", "replace")
         except OSError:
             return ""
-        return re.sub(r"\x1b\[[0-9;]*m", "", text).replace(self._launch.place.key, "***")
+        inherited = {name: value for name, value in os.environ.items() if names_a_secret(name)}
+        return masked(COLOUR.sub("", text), (*self._launch.secrets, *secret_values(inherited)))
 
-    def wait_until_up(self, is_up: Callable[[], bool], timeout_s: float) -> None:
-        """Return once the server answers; raises `StartError` if it ends first, or takes too long.
+    def wait_until_up(self, is_up: Callable[[], bool], deadline_s: float, limit_s: float) -> None:
+        """Return once the server answers; raises `StartError` if it ends first, or not by the deadline.
 
-        A command that leaves its server behind and ends could not be watched.
+        `limit_s` is how long its whole start may take. A command that leaves its server behind and
+        ends could not be watched.
         """
-        deadline, wait_s = time.monotonic() + timeout_s, LOOK_S
+        wait_s = LOOK_S
         while not is_up():
             if not self.alive:
                 raise StartError(*self.explained(self._early_end))
-            if time.monotonic() > deadline:
-                late = f"did not answer within {timeout_s:g} s: give it longer with start_timeout_s="
+            if clock.now_s() > deadline_s:
+                late = f"did not answer within {limit_s:g} s: give it longer with start_timeout_s="
                 raise StartError(*self.explained(late))
             time.sleep(wait_s)
             wait_s = min(wait_s * 1.2, LONGEST_LOOK_S)
@@ -178,8 +184,9 @@ class ServerProcess:
         log = self.log()
         shown = symptom(log, self.exit_code)
         fix = f": {shown.sentence}".replace("{install}", self._launch.install) if shown else ""
-        lines = [line[:SHOWN_CHARACTERS] for line in log.splitlines() if self._tells(line)][-SHOWN_LINES:]
-        end = ["the end of its log:", *(f"  {line}" for line in lines)] if lines else ["its log is empty"]
+        told = [line for line in log.splitlines() if self._tells(line)][-SHOWN_LINES:]
+        lines = [f"  {harmless(line, SHOWN_CHARACTERS)}" for line in told]
+        end = ["the end of its log:", *lines] if lines else ["its log is empty"]
         return "\n".join([f"{self._launch.name} {what}{fix}", *end]), shown
 
     def _tells(self, line: str) -> bool:
@@ -208,7 +215,8 @@ class ServerProcess:
     def _stop_without_guard(self) -> None:
         """Do what the guard could not: it was killed itself, or hangs."""
         if self._launch.end:
-            subprocess.run(self._launch.end, check=False, capture_output=True, timeout=GUARD_S)
+            with suppress(OSError, subprocess.TimeoutExpired):
+                subprocess.run(self._launch.end, check=False, capture_output=True, timeout=GUARD_S)
         shutil.rmtree(self._launch.place.folder, ignore_errors=True)
         if self._pid is None or self._is_gone_after(guard.kill_sparing) or self._is_gone_after(guard.kill):
             return

@@ -4,69 +4,34 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
-from urllib.parse import unquote, urlsplit
 
+from pytest_llmspeed.core.secret import Unshown
 from pytest_llmspeed.edges import clock
+from pytest_llmspeed.edges.wire.address import BaseURL
 from pytest_llmspeed.edges.wire.framing import Framing, TransportError
 from pytest_llmspeed.edges.wire.stamps import StampedSocket, connect
-
-
-@dataclass(frozen=True)
-class BaseURL:
-    """The address of a server, as in `http://127.0.0.1:8000/v1`, without credentials."""
-
-    scheme: str
-    host: str
-    port: int
-    path: str
-    user: str | None = field(default=None, repr=False)
-    password: str | None = field(default=None, repr=False)
-
-    @classmethod
-    def parse(cls, url: str) -> BaseURL:
-        """Return the parts of `url`; raises ValueError saying what is wrong with it."""
-        parts = urlsplit(url.strip())
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            shown = url.rpartition("@")[2]  # a login in it is nobody's business
-            raise ValueError(f"{shown!r} is no http or https address, as in http://127.0.0.1:8000/v1")
-        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
-        return cls(
-            scheme=parts.scheme,
-            host=parts.hostname,
-            port=port,
-            path=parts.path.rstrip("/"),
-            user=None if parts.username is None else unquote(parts.username),
-            password=None if parts.password is None else unquote(parts.password),
-        )
-
-    @property
-    def netloc(self) -> str:
-        """Host and port, the host of IPv6 in brackets."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
-
-    def __str__(self) -> str:
-        return f"{self.scheme}://{self.netloc}{self.path}"
+from pytest_llmspeed.edges.wire.tls import CERTIFICATE_WANTED, wants_a_certificate
 
 
 def request_message(base: BaseURL, method: str, path: str, headers: Mapping[str, str], body: bytes) -> bytes:
     """Return the bytes of a request to what follows the base address."""
-    head = [f"{method} {base.path}{path} HTTP/1.1", f"host: {base.netloc}"]
+    head = [f"{method} {base.target(path)} HTTP/1.1", f"host: {base.netloc}"]
     head += [f"{name}: {value}" for name, value in headers.items()]
     if body or method == "POST":
         head.append(f"content-length: {len(body)}")
-    return "\r\n".join([*head, "", ""]).encode("latin-1") + body
+    return Unshown("\r\n".join([*head, "", ""]).encode("latin-1") + body)
 
 
 def tls_for(base: BaseURL) -> ssl.SSLContext | None:
     """Return what an https address is reached with, None for http."""
-    return ssl.create_default_context() if base.scheme == "https" else None
+    return base.tls.context() if base.scheme == "https" else None
 
 
 def broke(error: OSError) -> str:
     """Return the sentence on a connection that broke."""
+    if isinstance(error, ssl.SSLError) and CERTIFICATE_WANTED in (error.reason or ""):
+        return wants_a_certificate()
     return f"the connection broke: {error.strerror or error}"
 
 
@@ -97,7 +62,7 @@ class HTTPClient:
         try:
             connection = connection or await connect(self.base.host, self.base.port, self._tls)
         except OSError as error:
-            raise TransportError(f"cannot connect to {self.base}: {error.strerror or error}") from error
+            raise TransportError(self.base.unreachable(error)) from error
         response = Response(self, connection, started_s, is_new)
         try:
             await connection.send(message)

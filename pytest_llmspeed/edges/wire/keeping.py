@@ -85,7 +85,7 @@ class KeepingClient:
         try:
             stamped = await connect(self._base.host, self._base.port, self._tls, self._wall, self._room)
         except OSError as error:
-            raise TransportError(f"cannot connect to {self._base}: {error.strerror or error}") from error
+            raise TransportError(self._base.unreachable(error)) from error
         return _Connection(stamped, self._idle)
 
     def parts(self) -> list[Callable[[], Part | None]]:
