@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import logging
 import tempfile
+import warnings
 
 import numpy as np  # noqa: F401  (loaded once a process: pytester would load it anew in each run)
 import pytest
@@ -13,6 +15,13 @@ import transformers  # noqa: F401
 from support import Project
 
 from pytest_llmspeed.edges.machine import JOB_VARIABLES
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    import torchao  # noqa: F401  (its operators can be registered only once a process)
+
+    logging.disable(logging.NOTSET)
 
 pytest_plugins = ["pytester"]
 collect_ignore = ["engine_contract"]  # run by make test-engines, in environments that hold an engine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -113,11 +114,11 @@ def test_each_sample_has_a_seed_of_its_own() -> None:
         ("- prompt: hi\n  temperature: -1", "support.yaml:2: temperature: -1 is less than 0"),
         (
             "- prompt: hi\n  expect:\n    contains: x\n    regex: '(['",
-            "support.yaml:4: expect.regex: '([' is no regular expression",
+            "support.yaml:4: expect.regex: '([' is not a regular expression",
         ),
         (
             "- prompt: hi\n  expect:\n    json_schema: {type: objekt}",
-            "support.yaml:3: expect.json_schema: it is no JSON schema",
+            "support.yaml:3: expect.json_schema: it is not a JSON schema",
         ),
         (
             "- prompt: hi\n  expect:\n    number:\n      value: five",
@@ -153,6 +154,80 @@ def test_all_mistakes_are_told_at_once() -> None:
 def test_a_line_that_is_no_json_is_told_with_its_number() -> None:
     """As it stands in the file."""
     assert "a.jsonl:3: not JSON" in mistake('{"prompt": "hi"}\n\n{"prompt": \n', "a.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("- prompt: a\fb", "support.yaml:1: not YAML: the character U+000C is not allowed"),
+        (
+            "- prompt: ok\n- prompt: 2024-13-45",
+            "support.yaml:2: a value cannot be read: month must be in 1..12",
+        ),
+        (
+            "- prompt: 2024-11-30",
+            "support.yaml:1: prompt: datetime.date(2024, 11, 30) is of type date; put quotes",
+        ),
+        ("- prompt: !!binary aGk=", "support.yaml:1: prompt: b'hi' is of type bytes"),
+        ("- {prompt: hi, expect: {1: x}}", "support.yaml:1: expect: the field name 1 has to be a text"),
+        (
+            "- {prompt: hi, temperature: .nan}",
+            "support.yaml:1: temperature: nan is not a number that can be used",
+        ),
+        ("- {prompt: hi, expect: {number: .inf}}", "support.yaml:1: expect.number: inf is not a number"),
+        ("- {prompt: hi, samples: 99999999, temperature: 1}", "samples: 99999999 are more than 1000"),
+        ('- prompt: "\\ud800"', "support.yaml:1: "),
+        ("- &a [*a]", "support.yaml:1: "),
+        ("- prompt: " + "[" * 5000, "support.yaml: it is nested too deep"),
+        ("- {prompt: " + "[" * 70 + "]" * 70 + "}", "it is nested more than 64 levels deep"),
+        ("- !!python/object:os.system {}", "support.yaml:1: not YAML"),
+        ("- ? [a]\n  : b", "support.yaml:1: "),
+    ],
+)
+def test_a_value_that_no_request_can_hold_is_told_with_its_place(text: str, said: str) -> None:
+    """YAML knows dates, bytes, NaN and more; none of it ends in a traceback."""
+    assert said in mistake(text)
+
+
+def test_aliases_that_multiply_are_refused() -> None:
+    """Some 200 bytes would take gigabytes."""
+    lines = ["- &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"- &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    assert "with its aliases it has more than 1,000,000 values" in mistake("\n".join(lines))
+
+
+def test_an_alias_may_share_a_system_message() -> None:
+    """That is what they are for."""
+    one, two = parsed(
+        "- messages: [&system {role: system, content: Be brief.}, {role: user, content: a}]\n"
+        "- messages: [*system, {role: user, content: b}]"
+    )
+    assert one.prompt[0] == two.prompt[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"prompt": "a", "prompt": "b"}', "not JSON: the field 'prompt' appears twice"),
+        ('{"prompt": "\\ud800"}', "prompt: it holds half of a surrogate pair (U+D800)"),
+        ('{"prompt": "hi", "temperature": NaN}', "temperature: nan is not a number"),
+        ('{"prompt": "hi", "temperature": 1e999}', "temperature: inf is not a number"),
+        ('{"prompt": ' + "[" * 100_000, "not JSON"),
+        ('{"prompt": "hi", "max_tokens": ' + "1" * 5000 + "}", "not JSON"),
+    ],
+)
+def test_so_is_one_of_jsonl(line: str, said: str) -> None:
+    """With its line."""
+    found = mistake(f'{{"prompt": "fine"}}\n{line}', "p.jsonl")
+    assert found.startswith("p.jsonl:2: ")
+    assert said in found
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    """Nobody may ever write to it."""
+    os.mkfifo(tmp_path / "p.jsonl")
+    with pytest.raises(SettingsError, match="it is not a regular file"):
+        read_prompt_set(tmp_path / "p.jsonl", "p.jsonl")
 
 
 def test_another_format_is_refused() -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import re
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_llmspeed.core.quality.choices import named_options
+from pytest_llmspeed.core.quality.fenced_json import json_values
+from pytest_llmspeed.core.quality.numbers import last_number
+from pytest_llmspeed.core.quality.patterns import PatternError, matches
+from pytest_llmspeed.core.quality.schemas import misfit
+
 LEAST_REPEATS = 4
 LEAST_LOOP_CHARS = 32
-"""An answer that ends in four or more repeats of anything, this long together, runs in a loop."""
+LOOP_WINDOW_CHARS = 8192
+"""An answer that ends in four or more repeats of anything, this long together, runs in a loop.
 
-_NUMBER = re.compile(r"[-+−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?")
-_FENCED = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
+Only its last characters are searched: the search takes quadratic time.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +42,9 @@ class Choice:
 class Contract:
     """What an answer has to keep; what is None, empty or False asks nothing.
 
-    Its fields are those of `expect` in a prompt file. Letters of either case are the same for
+    Its fields are those of `expect` in a prompt file. Letters of either case and width are the same for
     `contains` and `choice`; `equals` leaves out space around the answer only. Lengths are in characters.
+    Accents compare alike however they are encoded.
     """
 
     equals: str | None = None
@@ -58,18 +65,18 @@ class Contract:
 
 
 def not_kept(contract: Contract, text: str, finish_reason: str | None) -> tuple[str, ...]:
-    """Return what of a contract an answer does not keep, one phrase each; none where it keeps all."""
-    return tuple(_not_kept(contract, text, finish_reason))
+    """Return what an answer breaks of its contract, one phrase each; empty if it keeps all."""
+    return tuple(_not_kept(contract, unicodedata.normalize("NFC", text), finish_reason))
 
 
 def _not_kept(contract: Contract, text: str, finish_reason: str | None) -> Iterator[str]:
-    if contract.equals is not None and text.strip() != contract.equals.strip():
+    if contract.equals is not None and text.strip() != _composed(contract.equals).strip():
         yield f"it is not {contract.equals!r}"
     for part in contract.contains:
-        if part.casefold() not in text.casefold():
+        if _folded(part) not in _folded(text):
             yield f"it does not contain {part!r}"
-    if contract.regex is not None and not re.search(contract.regex, text):
-        yield f"nothing in it matches {contract.regex!r}"
+    if contract.regex is not None and (why := _no_such_match(contract.regex, text)):
+        yield why
     if contract.json_schema is not None and (why := _no_such_json(contract.json_schema, text)):
         yield why
     if contract.number is not None and (why := _no_such_number(contract.number, text)):
@@ -86,49 +93,50 @@ def _not_kept(contract: Contract, text: str, finish_reason: str | None) -> Itera
         yield f"it repeats {unit!r} without end"
 
 
-def _no_such_json(schema: Mapping[str, Any], text: str) -> str | None:
-    from jsonschema import validators
-    from jsonschema.exceptions import best_match
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
 
-    fenced = _FENCED.search(text)
+
+def _folded(text: str) -> str:
+    """A text as `contains` compares it: neither case, nor width, nor the way an accent is encoded counts."""
+    return _composed(unicodedata.normalize("NFKC", text).casefold())
+
+
+def _no_such_match(pattern: str, text: str) -> str | None:
     try:
-        value = json.loads(fenced.group(1) if fenced else text)
-    except (ValueError, RecursionError) as error:
+        return None if matches(pattern, text) else f"nothing in it matches {pattern!r}"
+    except PatternError as error:
+        return str(error)
+
+
+def _no_such_json(schema: Mapping[str, Any], text: str) -> str | None:
+    """None if any JSON value in the answer fits; else what is wrong with the likeliest one."""
+    values, error = json_values(text)
+    if not values:
         return f"it is not JSON: {error}"
-    validator = validators.validator_for(schema)(schema)
-    misfit = best_match(validator.iter_errors(value))
-    return None if misfit is None else f"its JSON does not fit the schema: {misfit.message}"
+    misfits = [misfit(schema, value) for value in values]
+    return None if None in misfits else misfits[0]
 
 
 def _no_such_number(wanted: Number, text: str) -> str | None:
-    found = numbers_in(text)
-    if not found:
+    readings = last_number(text)
+    if not readings:
         return f"there is no number in it, {wanted.value:g} is expected"
-    if abs(found[-1] - wanted.value) <= wanted.tolerance:
+    if any(abs(reading - wanted.value) <= wanted.tolerance for reading in readings):
         return None
-    return f"its last number is {found[-1]:g}, not {wanted.value:g}"
-
-
-def numbers_in(text: str) -> list[float]:
-    """Return the numbers in a text, in order; commas between groups of three digits are left out."""
-    return [float(found.replace(",", "").replace("−", "-")) for found in _NUMBER.findall(text)]
+    return f"its last number is {readings[0]:g}, not {wanted.value:g}"
 
 
 def _no_such_choice(wanted: Choice, text: str) -> str | None:
-    named = [option for option in wanted.options if _names(text, option)]
+    named = named_options(text, wanted.options)
     if named == [wanted.correct]:
         return None
     return f"it names {' and '.join(map(repr, named)) or 'none of the options'}, not {wanted.correct!r} alone"
 
 
-def _names(text: str, option: str) -> bool:
-    """True if an option stands in a text, not as a part of a longer word of Latin letters or digits."""
-    word = rf"(?<![A-Za-z0-9]){re.escape(option)}(?![A-Za-z0-9])"
-    return re.search(word, text, re.IGNORECASE) is not None
-
-
 def loop_of(text: str) -> str | None:
     """Return what an answer repeats at its end until it is cut off, None where it does not."""
+    text = text[-LOOP_WINDOW_CHARS:]
     for length in range(1, len(text) // LEAST_REPEATS + 1):
         tail = text[-max(LEAST_REPEATS * length, LEAST_LOOP_CHARS) :]
         if len(tail) >= LEAST_LOOP_CHARS and tail[length:] == tail[:-length] and tail.strip():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -12,9 +11,12 @@ from typing import Any
 from pytest_llmspeed.core.errors import SettingsError, did_you_mean
 from pytest_llmspeed.core.exchange import Request
 from pytest_llmspeed.core.quality.contracts import Choice, Contract, Number
+from pytest_llmspeed.core.quality.patterns import PatternError, compiled
 from pytest_llmspeed.core.quality.rows import INSTALL, Row
+from pytest_llmspeed.core.quality.schemas import SchemaMistakeError, check_schema
 
 MAX_TOKENS = 64
+MOST_SAMPLES = 1000
 FIELDS = ("id", "prompt", "messages", "max_tokens", "samples", "temperature", "expect")
 CONTRACT_FIELDS = tuple(each.name for each in fields(Contract))
 
@@ -156,6 +158,8 @@ def _prompt(row: Row, name: str) -> QualityPrompt:
     given = _Fields(row.fields)
     given.check_names(FIELDS)
     samples, temperature = given.count("samples", 1) or 1, given.number("temperature", 0.0, least=0)
+    if samples > MOST_SAMPLES:
+        raise given.wrong("samples", f"{samples} are more than {MOST_SAMPLES}")
     if samples > 1 and temperature == 0:
         raise given.wrong("samples", "at temperature 0 all samples are one; give a temperature above it")
     return QualityPrompt(
@@ -201,10 +205,14 @@ def _contract(given: _Fields) -> Contract:
 
 def _regex(given: _Fields) -> str | None:
     pattern = given.text("regex")
+    if pattern is None:
+        return None
     try:
-        re.compile(pattern or "")
-    except re.error as error:
-        raise given.wrong("regex", f"{pattern!r} is no regular expression: {error}") from error
+        compiled(pattern)
+    except ImportError as error:
+        raise given.wrong("regex", f"the package regex is not installed: {INSTALL}") from error
+    except PatternError as error:
+        raise given.wrong("regex", str(error)) from error
     return pattern
 
 
@@ -213,14 +221,11 @@ def _schema(given: _Fields) -> Mapping[str, Any] | None:
         return None
     schema = given.inner("json_schema").given
     try:
-        from jsonschema import validators
-        from jsonschema.exceptions import SchemaError
+        check_schema(schema)
     except ImportError as error:
-        raise given.wrong("json_schema", f"jsonschema is not installed: {INSTALL}") from error
-    try:
-        validators.validator_for(schema).check_schema(schema)
-    except SchemaError as error:
-        raise given.wrong("json_schema", f"it is no JSON schema: {error.message}") from error
+        raise given.wrong("json_schema", f"{error.name} is not installed: {INSTALL}") from error
+    except SchemaMistakeError as error:
+        raise given.wrong("json_schema", str(error)) from error
     return schema
 
 
