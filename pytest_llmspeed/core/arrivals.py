@@ -1,18 +1,21 @@
 """When the requests of an open load are due: seeded schedules as plain numbers.
 
 Gaps between arrivals are gamma distributed with mean 1/rate and shape `burstiness`: 1 is Poisson,
-less comes in bursts, more comes ever more evenly, and infinity at constant distances.
+less comes in bursts, more comes ever more evenly, and infinity at constant distances. The gaps of a
+schedule are scaled together, so that it offers its rate exactly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate, count, islice, takewhile
-from math import inf, isfinite
+from itertools import accumulate
+from math import ceil, inf, isfinite
 from random import Random
 
 from pytest_llmspeed.core.errors import SettingsError
+
+TINY = 1e-9
+"""A product of time and rate may miss a whole number by its rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,24 +50,26 @@ class Rate:
         """Arrivals whose gaps vary by 1/sqrt(burstiness) of their mean."""
         return cls(per_s, burstiness, seed)
 
-    def offsets_s(self) -> Iterator[float]:
-        """Yield, without end, when each request is due, in seconds from the first, which is due at 0."""
-        if self.burstiness == inf:
-            return (place / self.per_s for place in count())
-        return accumulate(self._gaps_s(), initial=0.0)
-
-    def _gaps_s(self) -> Iterator[float]:
-        random, scale_s = Random(self.seed), 1 / self.per_s / self.burstiness
-        while True:
-            yield random.gammavariate(self.burstiness, scale_s)
-
     def first(self, requests: int) -> tuple[float, ...]:
-        """The offsets of so many requests."""
-        return tuple(islice(self.offsets_s(), requests))
+        """When so many requests are due, in seconds: the first at 0, the last at (requests - 1) / rate.
+
+        So the rate is offered exactly. Gaps that were only drawn would miss it by a share of
+        1/sqrt(requests), and since the seed is fixed by the same share each time.
+        """
+        gaps = self._gaps(requests - 1)
+        scale_s = (requests - 1) / self.per_s / (sum(gaps) or 1.0)
+        return tuple(offset * scale_s for offset in accumulate(gaps, initial=0.0))[:requests]
 
     def within(self, duration_s: float) -> tuple[float, ...]:
-        """The offsets of the requests that are due before `duration_s`."""
-        return tuple(takewhile(lambda offset_s: offset_s < duration_s, self.offsets_s()))
+        """When the requests of a time are due: all before its end."""
+        return self.first(max(1, ceil(duration_s * self.per_s - TINY)))
+
+    def _gaps(self, count: int) -> list[float]:
+        """The gaps between requests, in any unit."""
+        if self.burstiness == inf:
+            return [1.0] * count
+        random = Random(self.seed)
+        return [random.gammavariate(self.burstiness, 1.0) for _ in range(count)]
 
     def __str__(self) -> str:
         """What a declared workload says of it, as in `20/s` or `20/s burstiness=0.5 seed=3`."""

@@ -6,6 +6,7 @@ The window opens when the first measured request is sent and closes with the las
     steady_tps   = the same from when all slots were first taken until one of them stays free
     ideal        = how long these answers take if each is asked for the moment a slot is free
     queue time   = sent - due, of an open load
+    offered      = requests of an open load, the first left out / time between first and last sending
 """
 
 from __future__ import annotations
@@ -113,6 +114,12 @@ def peak_concurrency(answered: Sequence[Answered]) -> int:
     changes = [(each.started_s, 1) for each in answered if each.sent]
     changes += [(each.ended_s, -1) for each in answered if each.sent]
     return max(accumulate(change for _, change in sorted(changes)), default=0)
+
+
+def offered_per_s(came_s: Sequence[float]) -> float | None:
+    """Return the rate of requests that came at these moments; None if that is undefined."""
+    length_s = max(came_s, default=0.0) - min(came_s, default=0.0)
+    return (len(came_s) - 1) / length_s if length_s > 0 else None
 
 
 def goodput(answered: Sequence[Answered], slo: Mapping[str, float]) -> float | None:

@@ -20,7 +20,7 @@ FIGURES = (
     "error_rate",
 )
 PLAIN = ("label", "stratum", "warmup_requests", "peak_concurrency", "counted")
-ADDED = {"not_sent": 0}
+ADDED: dict[str, Any] = {"not_sent": 0, "offered_per_s": None}
 """Fields that older reports lack, with what they mean there."""
 
 
@@ -50,8 +50,8 @@ def load_to_stored(load: LoadResult) -> dict[str, Any]:
 def _kept(load: LoadResult) -> dict[str, Any]:
     return {
         "asked": dict(load.asked),
-        **{name: getattr(load, name) for name in (*PLAIN, *ADDED)},
-        **{name: rounded(getattr(load, name)) for name in FIGURES},
+        **{name: getattr(load, name) for name in PLAIN},
+        **{name: rounded(getattr(load, name)) for name in (*FIGURES, *ADDED)},
         "slo": dict(load.slo),
         "client": {name: rounded(value) for name, value in asdict(load.client).items()},
         "blocks": {metric: [rounded(value) for value in values] for metric, values in load.blocks.items()},

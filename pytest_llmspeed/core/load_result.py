@@ -39,7 +39,8 @@ class LoadResult:
     ten consecutive parts of equal request count, metric → values: what baselines compare. `invalid`
     says why the figures are not those of the load that was asked. With `counted=False` no budget
     and no baseline is held against it. `not_sent` counts the planned requests that an interruption kept
-    from being sent: they are not among the samples. Undefined figures are None.
+    from being sent: they are not among the samples. `offered_per_s` is the rate at which an open load
+    was sent. Undefined figures are None.
     """
 
     asked: Mapping[str, Any]
@@ -59,6 +60,7 @@ class LoadResult:
     invalid: tuple[str, ...] = ()
     counted: bool = True
     not_sent: int = 0
+    offered_per_s: float | None = None
 
     @property
     def failures(self) -> tuple[Sample, ...]:
@@ -109,6 +111,7 @@ class LoadResult:
             "throughput_tps": self.throughput_tps,
             "steady_tps": self.steady_tps,
             "requests_per_s": self.requests_per_s,
+            "offered_per_s": self.offered_per_s,
             "goodput": self.goodput,
             "error_rate": self.error_rate,
         }
@@ -126,7 +129,7 @@ def _lines(load: LoadResult) -> Sequence[str]:
     lines = [f"load {asked}: {len(load.samples)} requests{failed}, at most {load.peak_concurrency} at once"]
     figures = [
         f"{name} {value:.4g}"
-        for name in ("throughput_tps", "steady_tps", "requests_per_s", "goodput")
+        for name in ("throughput_tps", "steady_tps", "offered_per_s", "requests_per_s", "goodput")
         if (value := load.figure(name)) is not None
     ]
     lines.append("  " + "  ".join(figures))

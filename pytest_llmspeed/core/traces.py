@@ -58,6 +58,12 @@ class Trace(Workload):
         return tuple(row.at_s for row in self.rows)
 
     @property
+    def per_s(self) -> float | None:
+        """How many requests a second it has on average; None if they all came at one moment."""
+        last_s = self.rows[-1].at_s
+        return (len(self.rows) - 1) / last_s if last_s > 0 else None
+
+    @property
     def turns_each(self) -> int | None:
         """One."""
         return 1

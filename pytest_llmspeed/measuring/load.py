@@ -19,6 +19,7 @@ from pytest_llmspeed.core.load_figures import (
     blocks,
     faults,
     goodput,
+    offered_per_s,
     output_tokens,
     peak_concurrency,
     send_lateness_s,
@@ -125,10 +126,9 @@ def ask_load(
     for metric, limit in limits.items():
         if metric not in request_metrics():
             raise SettingsError(f"slo={{{metric!r}: {limit}}}: {did_you_mean(metric, request_metrics())}")
-    rate = _rate(arrivals)
     asked = {
         "concurrency": arrivals.concurrency,
-        "rate": None if rate is None else str(rate),
+        "rate": _shown_rate(arrivals),
         "trace": None if arrivals.trace is None else arrivals.trace.hash,
         "requests": plan.requests,
         "duration_s": duration_s,
@@ -140,6 +140,15 @@ def ask_load(
 def _rate(arrivals: Arrivals) -> Rate | None:
     rate = arrivals.rate
     return rate if isinstance(rate, Rate | None) else Rate(_number("rate", rate))
+
+
+def _shown_rate(arrivals: Arrivals) -> str | None:
+    """The rate that is asked, also that of a trace."""
+    if arrivals.trace is not None:
+        per_s = arrivals.trace.per_s
+        return None if per_s is None else f"{per_s:.6g}/s of the trace"
+    rate = _rate(arrivals)
+    return None if rate is None else str(rate)
 
 
 def _warmup(arrivals: Arrivals) -> int:
@@ -184,7 +193,11 @@ def _due_s(arrivals: Arrivals, requests: int | None, duration_s: float | None) -
 def _declared(asked: Mapping[str, Any], template: Request, label: str | None) -> str:
     """One line that says what was asked, its number of requests aside."""
     keyed = {name: value for name, value in asked.items() if name not in ("requests", "duration_s")}
+    if asked["trace"] is not None:
+        del keyed["rate"]  # the hash of the trace holds its times
     shape = [f"{name}={value}" for name, value in keyed.items() if value is not None]
+    if "rate" in keyed and keyed["rate"] is not None:
+        shape.append("gaps=scaled")  # those of older stores were not, and offered another rate
     parts = ["load", template.endpoint, *shape, *declared_sampling(template)]
     return " ".join([*parts, *([f"label={label}"] if label else [])])
 
@@ -296,7 +309,20 @@ def result_of(
         invalid=faults(answered, client, slots=slots, queues_here=queues_here, peak=peak, lost=outcome.lost),
         counted=load.counted,
         not_sent=outcome.not_sent,
+        offered_per_s=offered_per_s(_came_s(outcome.sent, exchanges, queues_here)),
     )
+
+
+def _came_s(sent: Sequence[Sent], exchanges: Sequence[Exchange], queues_here: bool) -> list[float]:
+    """When the requests of an open load were sent, or joined the queue for an engine here.
+
+    Later turns of a conversation follow their answers, so they are left out.
+    """
+    return [
+        each.due_s if queues_here else found.started_s
+        for each, found in zip(sent, exchanges, strict=True)
+        if each.due_s is not None
+    ]
 
 
 def _answered(load: Load, sent: Sent, found: Exchange, stratum: str, origin_s: float) -> Answered:

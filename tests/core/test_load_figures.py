@@ -12,6 +12,7 @@ from pytest_llmspeed.core.load_figures import (
     blocks,
     faults,
     goodput,
+    offered_per_s,
     output_tokens,
     peak_concurrency,
     send_lateness_s,
@@ -50,6 +51,12 @@ def waves(make: Make, slots: int, count: int, gap_s: float = 0.0) -> list[Answer
         answered(make, place // slots * (1 + gap_s), place // slots * (1 + gap_s) + 1)
         for place in range(count)
     ]
+
+
+def test_the_offered_rate_leaves_out_the_first_request() -> None:
+    """n requests have n - 1 gaps; fewer than two, or all at one moment, have no rate."""
+    assert offered_per_s([5.0, 5.5, 6.5, 6.0]) == pytest.approx(2)
+    assert [offered_per_s(came_s) for came_s in ([], [5.0], [5.0, 5.0])] == [None, None, None]
 
 
 def test_the_window_opens_with_the_first_request_and_closes_with_the_last_event(sample: Make) -> None:

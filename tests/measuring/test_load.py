@@ -205,6 +205,7 @@ def test_an_open_load_waits_openly_for_an_engine_that_serves_one_at_a_time(loop:
     load = client(loop, OneByOne).load("hello", rate=Rate.constant(2000), warmup=0)
     assert (len(load.samples), load.peak_concurrency) == (50, 1)
     assert all(sample.queue_ms is not None for sample in load.samples)
+    assert load.offered_per_s == pytest.approx(2000, rel=0.01)
 
 
 def test_a_trace_is_replayed_with_its_own_requests(loop: LoopThread) -> None:
@@ -212,6 +213,7 @@ def test_a_trace_is_replayed_with_its_own_requests(loop: LoopThread) -> None:
     load = client(loop).load(trace=TRACE, warmup=0)
     assert len(load.samples) == 60
     assert load.asked["trace"] == load.asked["workload"]
+    assert load.asked["rate"] == "1000/s of the trace"
 
 
 def test_an_interrupted_load_keeps_what_was_measured(loop: LoopThread) -> None:
@@ -232,4 +234,5 @@ def test_an_interrupted_load_keeps_what_was_measured(loop: LoopThread) -> None:
     (load,) = llm_client.measurement.loads
     assert len(load.values("ttft_ms")) >= 17
     assert not load.failures
+    assert len(load.samples) + load.not_sent == 40
     assert sum("cancelled" in sample.flags for sample in load.samples) >= 1
