@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_llmspeed import __version__
+
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
     from pytest_llmspeed.app.commands.result import Result
 
-STORE = ".llmspeed/baselines"
 BAD_INPUT, INTERRUPTED = 2, 130
 
 
@@ -25,6 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     given = parse(sys.argv[1:] if argv is None else argv)
     try:
+        if "store" in given and given.store is None:
+            given.store = _store_of_the_project()
         return show(given.run(given), as_json=given.json)
     except LLMSpeedError as error:
         print(f"llmspeed: {error}", file=sys.stderr)
@@ -35,6 +38,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, as in `| head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _store_of_the_project() -> Path:
+    from pytest_llmspeed.edges.project_ini import project_ini
+
+    return project_ini(Path.cwd()).store
 
 
 def show(result: Result, *, as_json: bool) -> int:
@@ -68,6 +77,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="llmspeed", description="Reports and baselines of pytest-llmspeed.")
+    parser.add_argument("--version", action="version", version=f"pytest-llmspeed {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_compare(commands)
     _add_baseline(commands)
@@ -100,9 +110,8 @@ def _add_baseline(commands: Commands) -> None:
         "prune": _command(actions, "prune", "delete run files that no window needs"),
     }
     for name, parser in made.items():
-        parser.add_argument(
-            "--store", metavar="DIR", type=Path, default=Path(STORE), help=f"default: {STORE}"
-        )
+        about = "default: llmspeed_store of the project around the working directory"
+        parser.add_argument("--store", metavar="DIR", type=Path, help=about)
         parser.set_defaults(run=ACTIONS[name])
     made["show"].add_argument("identity", metavar="IDENTITY", help="as in list, or a part of it")
     for side in ("a", "b"):
@@ -113,7 +122,10 @@ def _add_baseline(commands: Commands) -> None:
         metavar="PATTERN",
         action="append",
         default=[],
-        help="tests that no longer exist need nothing (repeatable; * and ? match)",
+        help="tests that no longer exist need nothing (repeatable; * and ? match, brackets are themselves)",
+    )
+    made["prune"].add_argument(
+        "--all", action="store_true", help="--gone may match every stored test: empty the store"
     )
 
 
@@ -166,7 +178,7 @@ def _diff(given: argparse.Namespace) -> Result:
 def _prune(given: argparse.Namespace) -> Result:
     from pytest_llmspeed.app.commands.prune import prune
 
-    return prune(given.store, given.gone, dry_run=given.dry_run)
+    return prune(given.store, given.gone, dry_run=given.dry_run, everything=given.all)
 
 
 def _calibrate(given: argparse.Namespace) -> Result:

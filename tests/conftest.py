@@ -14,7 +14,7 @@ import torch._dynamo  # noqa: F401
 import transformers  # noqa: F401
 from support import Project
 
-from pytest_llmspeed.edges.machine import JOB_VARIABLES
+from pytest_llmspeed.edges.machine import JOB_IDS
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -30,8 +30,8 @@ pytest.register_assert_rewrite("wire_cases")
 
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
-    for variable in JOB_VARIABLES:
-        monkeypatch.delenv(variable, raising=False)
+    for known in JOB_IDS:
+        monkeypatch.delenv(known.variable, raising=False)
     for variable in ("CI", "BUILD_NUMBER", "GITHUB_STEP_SUMMARY"):  # pytest, and the plugin, print more there
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("TMPDIR", str(pytester.mkdir("tmp")))  # locks of its own: nobody else to wait for

@@ -117,6 +117,7 @@ FLOORS: list[dict[str, set[str]]] = [
     },
     {
         "edges.clock": set(),
+        "edges.project_ini": set(),
         "edges.machine": set(),
         "edges.loop": set(),
         "edges.lock": set(),

@@ -11,8 +11,8 @@ from pytest_llmspeed.core.errors import SettingsError
 from pytest_llmspeed.core.exchange import plain_text
 from pytest_llmspeed.edges.engines.base import EngineSpec
 from pytest_llmspeed.edges.engines.registry import Registry
+from pytest_llmspeed.edges.project_ini import DEFAULT_STORE
 
-DEFAULT_STORE = ".llmspeed/baselines"
 NO_BACKEND = (
     'no backend is configured: write llmspeed_backend = "tiny" into the pytest section of '
     "pyproject.toml to try it, or name the real one there, with --llmspeed-backend or with "

@@ -6,19 +6,48 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from pytest_llmspeed.core.environment import Machine
 
-JOB_VARIABLES = (
-    "GITHUB_RUN_ID",
-    "CI_JOB_ID",
-    "BUILDKITE_JOB_ID",
-    "CIRCLE_WORKFLOW_JOB_ID",
-    "BUILD_TAG",
+JOB = "LLMSPEED_JOB"
+"""The variable that names the CI job instead of what the CI system says."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobId:
+    """A variable that identifies a running CI job.
+
+    `more` tell jobs, stages and attempts apart that share it. Without `only_with`, where that is named,
+    the variable is somebody else's.
+    """
+
+    variable: str
+    more: tuple[str, ...] = ()
+    only_with: str | None = None
+
+
+JOB_IDS = (
+    JobId(JOB),
+    JobId("GITHUB_RUN_ID", ("GITHUB_RUN_ATTEMPT", "GITHUB_JOB")),
+    JobId("CI_JOB_ID"),  # GitLab
+    JobId("BUILDKITE_JOB_ID", ("BUILDKITE_RETRY_COUNT",)),
+    JobId("CIRCLE_WORKFLOW_JOB_ID"),
+    JobId("BUILD_BUILDID", ("SYSTEM_JOBID", "SYSTEM_JOBATTEMPT"), only_with="TF_BUILD"),  # Azure
+    JobId("BITBUCKET_STEP_UUID", ("BITBUCKET_STEP_RUN_NUMBER",)),
+    JobId("BITBUCKET_BUILD_NUMBER"),
+    JobId("TRAVIS_JOB_ID"),
+    JobId("DRONE_BUILD_NUMBER", ("DRONE_STAGE_NUMBER",)),
+    JobId("CODEBUILD_BUILD_ID"),
+    JobId("APPVEYOR_JOB_ID"),
+    JobId("SEMAPHORE_JOB_ID"),
+    JobId("CIRRUS_TASK_ID"),
+    JobId("BUILD_NUMBER", ("TEAMCITY_BUILDCONF_NAME",), only_with="TEAMCITY_VERSION"),
+    JobId("BUILD_TAG", only_with="JENKINS_URL"),
 )
-"""Where CI systems put the id of the running job, the first that is set counts."""
+"""Where CI systems put the id of the running job; the first that is set counts."""
 
 
 @cache
@@ -50,10 +79,10 @@ def gpus(count: int = 1) -> str | None:
 
 def ci_job(environ: Mapping[str, str] = os.environ) -> str | None:
     """Return the id of the CI job that this runs in, None outside one."""
-    for name in JOB_VARIABLES:
-        if value := environ.get(name):
-            attempt = environ.get("GITHUB_RUN_ATTEMPT", "") if name.startswith("GITHUB") else ""
-            return f"{name}={value}" + (f".{attempt}" if attempt else "")
+    for known in JOB_IDS:
+        if environ.get(known.variable) and (known.only_with is None or environ.get(known.only_with)):
+            values = (environ.get(name) for name in (known.variable, *known.more))
+            return f"{known.variable}={'.'.join(value for value in values if value)}"
     return None
 
 

@@ -189,8 +189,38 @@ def test_tests_that_are_gone_need_nothing(llmspeed, store):
     only, both = store(a_run(1, a_test(OTHER)), a_run(2, a_test(), a_test(OTHER)))
     assert "kept" in llmspeed("baseline", "prune", "--gone", OTHER).out
     assert (only.exists(), both.exists()) == (False, True)
-    llmspeed("baseline", "prune", "--gone", "test_chat.py::*")
+    llmspeed("baseline", "prune", "--gone", "test_chat.py::*", "--all")
     assert not both.exists()
+
+
+def test_a_pattern_that_leaves_nothing_is_taken_for_a_slip(llmspeed, store):
+    """Nothing is deleted unless --all says so; looking is free, and exact names are no slip."""
+    paths = store(a_run(1, a_test(OTHER)), a_run(2))
+    said = llmspeed("baseline", "prune", "--gone", "*")
+    assert said.code == 2
+    assert "--gone '*' leaves nothing: it matches 2 stored tests, all there are" in said.err
+    assert llmspeed("baseline", "prune", "--gone", "*", "--dry-run").code == 0
+    assert all(path.exists() for path in paths)
+    llmspeed("baseline", "prune", "--gone", OTHER, "--gone", CHAT)
+    assert not any(path.exists() for path in paths)
+
+
+def test_brackets_in_a_pattern_stand_for_themselves(llmspeed, store):
+    """They are in the id of each parametrised test."""
+    gone, alive = store(a_run(1, a_test("test_x.py::test_x[1-a]")), a_run(2, a_test("test_x.py::test_x2")))
+    llmspeed("baseline", "prune", "--gone", "test_x.py::test_x[*]")
+    assert (gone.exists(), alive.exists()) == (False, True)
+
+
+def test_the_store_is_that_of_the_project(llmspeed, store, folder, monkeypatch):
+    """From any folder below the ini file, wherever llmspeed_store puts it; --store wins."""
+    store(a_run(1))
+    (folder / ".llmspeed/baselines").rename(folder / "kept")
+    (folder / "pytest.ini").write_text("[pytest]\nllmspeed_store = kept")
+    (folder / "tests").mkdir()
+    monkeypatch.chdir(folder / "tests")
+    assert CHAT in llmspeed("baseline", "list").out
+    assert llmspeed("baseline", "list", "--store", "elsewhere").code == 2
 
 
 def test_a_pattern_without_a_match_is_a_mistake(llmspeed, store):

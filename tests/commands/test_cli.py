@@ -7,6 +7,8 @@ import sys
 import pytest
 from reports import a_run
 
+from pytest_llmspeed import __version__
+
 HEAVY = {"numpy", "scipy", "pytest", "torch", "asyncio"}
 
 
@@ -78,3 +80,9 @@ def test_a_terminal_without_our_letters_gets_question_marks(folder, store):
     )
     assert (said.returncode, said.stderr) == (0, "")
     assert "?" in said.stdout
+
+
+def test_the_version_is_said(llmspeed):
+    """As of the installed package."""
+    said = llmspeed("--version")
+    assert (said.code, said.out) == (0, f"pytest-llmspeed {__version__}\n")

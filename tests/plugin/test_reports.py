@@ -207,6 +207,11 @@ def test_junit_shows_verdict_and_figures_of_each_test(
     assert (chat["mine"], chat["llmspeed_verdict"], chat["llmspeed_backend"]) == ("1", verdict, "scripted")
     assert float(chat["llmspeed_ttft_ms"]) == pytest.approx(100 * factor, rel=0.1)
     assert re.fullmatch(r"[+-][\d.]+% \([+-][\d.]+% to [+-][\d.]+%\)", chat["llmspeed_tpot_ms_change"])
+    low, ratio, high = (
+        float(chat[f"llmspeed_ttft_ms_{name}"]) for name in ("ratio_low", "ratio", "ratio_high")
+    )
+    assert low <= ratio <= high
+    assert ratio == pytest.approx(factor, rel=0.1)
 
 
 def test_junit_without_a_baseline_has_no_change(project: Project) -> None:

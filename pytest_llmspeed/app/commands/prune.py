@@ -13,15 +13,17 @@ from pytest_llmspeed.core.stored_tests import needed_runs
 from pytest_llmspeed.edges.store.run_file import RunFile
 
 
-def prune(root: Path, gone: Sequence[str] = (), *, dry_run: bool = False) -> Result:
+def prune(root: Path, gone: Sequence[str] = (), *, dry_run: bool = False, everything: bool = False) -> Result:
     """Delete what is not needed (with `dry_run`, only say so). Raises `StoreError`.
 
     A run file is needed if one of its sessions is in the window of its test, or among the first of
-    the current level. Sessions of tests that match a pattern of `gone` need nothing. A file that
-    cannot be read is left alone.
+    the current level. Sessions of tests that match a pattern of `gone` need nothing; patterns that match
+    every stored test want `everything`. A file that cannot be read is left alone.
     """
     shelf = open_store(root)
     _check_patterns(shelf, gone)
+    if not (dry_run or everything):
+        _check_something_is_left(shelf, gone)
     unneeded = plan(shelf, gone)
     if not dry_run:
         for file in unneeded:
@@ -37,8 +39,8 @@ def plan(shelf: Shelf, gone: Sequence[str] = ()) -> list[RunFile]:
 
 
 def _matches(identity: str, patterns: Sequence[str]) -> bool:
-    """True if a pattern is the identity as it stands (its brackets are no wildcard), or matches it."""
-    return any(identity == pattern or fnmatchcase(identity, pattern) for pattern in patterns)
+    """True if a pattern matches the identity. Its brackets stand for themselves: they are in many ids."""
+    return any(fnmatchcase(identity, pattern.replace("[", "[[]")) for pattern in patterns)
 
 
 def _check_patterns(shelf: Shelf, gone: Sequence[str]) -> None:
@@ -46,6 +48,17 @@ def _check_patterns(shelf: Shelf, gone: Sequence[str]) -> None:
     for pattern in gone:
         if not any(_matches(identity, [pattern]) for identity in known):
             raise StoreError(f"--gone {pattern!r} matches no stored test; {near(shelf, pattern)}")
+
+
+def _check_something_is_left(shelf: Shelf, gone: Sequence[str]) -> None:
+    """Raise `StoreError` for a wildcard that, perhaps by a slip, takes all that there is."""
+    known = {session.identity for session in shelf.sessions}
+    by_wildcard = [pattern for pattern in gone if pattern not in known]
+    if known and by_wildcard and all(_matches(identity, gone) for identity in known):
+        raise StoreError(
+            f"--gone {by_wildcard[0]!r} leaves nothing: it matches {counted(len(known), 'stored test')}, "
+            f"all there are; look at them with --dry-run, and add --all if that is meant"
+        )
 
 
 def _delete(path: Path) -> None:

@@ -15,8 +15,9 @@ PREFIX = "llmspeed_"
 def properties(record: TestRecord) -> Iterator[tuple[str, str]]:
     """Yield name and value of each property, `llmspeed_verdict` first; what is missing has none.
 
-    `llmspeed_ttft_ms` is the median now, `llmspeed_ttft_ms_change` the change with its interval; of
-    several prompts or labels, those of the one that speaks for the metric: its worst.
+    `llmspeed_ttft_ms` is the median now, `llmspeed_ttft_ms_change` the change with its interval, in
+    words; `llmspeed_ttft_ms_ratio`, `_ratio_low` and `_ratio_high` are the same as numbers, new / baseline.
+    Of several prompts or labels, those of the one that speaks for the metric: its worst.
     """
     if record.verdict is not None:
         yield f"{PREFIX}verdict", record.verdict.value
@@ -36,6 +37,10 @@ def _of_metric(record: TestRecord, found: Comparison) -> Iterator[tuple[str, str
         yield f"{PREFIX}{found.metric}", str(round(median(known), 4))
     if moved := change(found):
         yield f"{PREFIX}{found.metric}_change", moved
+    if found.delta is not None and found.ci is not None:
+        ratios = {"ratio": found.delta, "ratio_low": found.ci[0], "ratio_high": found.ci[1]}
+        for name, ratio in ratios.items():
+            yield f"{PREFIX}{found.metric}_{name}", f"{ratio:.6g}"
 
 
 def _values(record: TestRecord, found: Comparison) -> list[float | None]:
