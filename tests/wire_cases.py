@@ -41,6 +41,20 @@ def call(arguments: str) -> bytes:
     return chunk({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": arguments}}]})
 
 
+def ended(text: str, **counts: Any) -> bytes:
+    """The last word of an answer, its finish reason, a usage object and [DONE]."""
+    return word(text) + STOP + event({"choices": [], "usage": counts}) + DONE
+
+
+def words(count: int, last: bytes) -> list[tuple[float, bytes]]:
+    """One-token chunks, the first after 40 ms, 20 ms apart; `last` comes with the time of the last."""
+    return [*((40 + 20 * place, word(f"w{place} ")) for place in range(count - 1)), (20 + 20 * count, last)]
+
+
+def choice(index: int, text: str, finish: str | None = None) -> dict[str, Any]:
+    return {"index": index, "delta": {"content": text}, "finish_reason": finish}
+
+
 def with_crlf(part: bytes) -> bytes:
     """The same event in the manner of other servers: CRLF, no space after the colon, a comment before."""
     return b": ping\r\n\r\n" + part.replace(b"data: ", b"data:").replace(b"\n", b"\r\n")
@@ -220,6 +234,152 @@ CASES = {
         {"ttft_ms": None},
         error="timed out after 0.3 s with 1 output events",
         request={"timeout_s": 0.3},
+    ),
+}
+
+
+TEN = {"ttft_ms": 40, "e2e_ms": 220, "output_tokens": 10, "tpot_ms": 20}
+UNCOUNTED = {"ttft_ms": 40, "e2e_ms": 220, "output_tokens": None, "tpot_ms": None, "token_source": None}
+KEEP_ALIVES = (b"data\n\n", b"data:\n\n", b"data: \n\n", b"event: ping\ndata:\n\n", b"id: 3\ndata: \n\n")
+
+CASES |= {
+    f"an event without data is a sign of life: {line!r}": Case(
+        Play([(20, line), *words(10, line + ended("z", **usage(10)))]), TEN
+    )
+    for line in (*KEEP_ALIVES, b"event: ping\ndata: ping\n\n")
+}
+CASES |= {
+    f"{about} count is not believed": Case(
+        Play(words(10, ended("z", prompt_tokens=12, completion_tokens=count))),
+        UNCOUNTED,
+        flags={"count_doubted"},
+    )
+    for about, count in {
+        "a zero": 0,
+        "a far too small": 4,
+        "a far too large": 10_000,
+        "a negative": -10,
+        "an infinite": float("inf"),
+        "a spelled": "ten",
+        "an endless": int("9" * 400),
+    }.items()
+}
+CASES |= {
+    f"a count may be written as {count!r}": Case(
+        Play(words(10, ended("z", prompt_tokens=12, completion_tokens=count))), TEN
+    )
+    for count in (10.0, "10")
+}
+CASES |= {
+    f"{hidden} hidden tokens may be counted in addition to the output": Case(
+        Play(
+            words(
+                10,
+                ended(
+                    "z",
+                    prompt_tokens=12,
+                    completion_tokens=10,
+                    total_tokens=22 + hidden,
+                    completion_tokens_details={"reasoning_tokens": hidden},
+                ),
+            )
+        ),
+        TEN,
+        flags={"hidden_reasoning"},
+    )
+    for hidden in (5, 40)
+}
+CASES |= {
+    "hidden tokens may stand in the total only": Case(
+        Play(words(10, ended("z", prompt_tokens=12, completion_tokens=10, total_tokens=72))),
+        TEN,
+        flags={"hidden_reasoning"},
+    ),
+    "reasoning that was streamed may be counted in addition to the output": Case(
+        Play(
+            [
+                (40, chunk({"reasoning_content": "a"})),
+                (60, chunk({"reasoning_content": "b"})),
+                (80, word("c")),
+                (
+                    100,
+                    ended(
+                        "d",
+                        prompt_tokens=12,
+                        completion_tokens=2,
+                        total_tokens=16,
+                        completion_tokens_details={"reasoning_tokens": 2},
+                    ),
+                ),
+            ]
+        ),
+        {"ttft_ms": 40, "ttfo_ms": 80, "tpot_ms": 20, "output_tokens": 4},
+    ),
+    "the usage may lie in the choice": Case(
+        Play(words(10, event({"choices": [{**choice(0, "z", "stop"), "usage": usage(10)}]}) + DONE)), TEN
+    ),
+    "two choices are two streams": Case(
+        Play(
+            [
+                *((40 + 20 * place, event({"choices": [choice(place % 2, "a")]})) for place in range(8)),
+                (180, event({"choices": [choice(0, "", "stop"), choice(1, "", "stop")]}) + counted(8) + DONE),
+            ]
+        ),
+        {"ttft_ms": 40, "e2e_ms": 180, "output_tokens": 8, "tpot_ms": 40, "itl_ms": [40] * 6, "text": "aaaa"},
+        flags={"several_choices"},
+    ),
+    "choices of one chunk are two streams": Case(
+        Play(
+            [
+                *(
+                    (40 + 20 * place, event({"choices": [choice(0, "a"), choice(1, "b")]}))
+                    for place in range(4)
+                ),
+                (110, event({"choices": [choice(0, "", "stop"), choice(1, "", "stop")]}) + counted(8) + DONE),
+            ]
+        ),
+        {"ttft_ms": 40, "e2e_ms": 100, "output_tokens": 8, "tpot_ms": 20, "itl_ms": [20] * 6, "text": "aaaa"},
+        flags={"several_choices"},
+    ),
+    "a custom tool call is output": Case(
+        Play(
+            [
+                (40, chunk({"tool_calls": [{"index": 0, "type": "custom", "custom": {"name": "shell"}}]})),
+                (60, chunk({"tool_calls": [{"index": 0, "custom": {"input": "ls"}}]})),
+                (80, chunk(finish="tool_calls") + counted(2) + DONE),
+            ]
+        ),
+        {"ttft_ms": 40, "ttfo_ms": 40, "e2e_ms": 60, "output_tokens": 2},
+    ),
+    "sound and its transcript are output": Case(
+        Play(
+            [
+                (40, chunk({"audio": {"id": "a", "data": "UklGRg=="}})),
+                (60, chunk({"audio": {"transcript": "hi"}}) + STOP + counted(40) + DONE),
+            ]
+        ),
+        {"ttft_ms": 40, "e2e_ms": 60, "output_tokens": 40, "text": "hi"},
+    ),
+    "reasoning may be a part of a content list": Case(
+        Play(
+            [
+                (40, chunk({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "a"}]}]})),
+                (60, chunk({"content": [{"type": "text", "text": "b"}]}) + STOP + counted(2) + DONE),
+            ]
+        ),
+        {"ttft_ms": 40, "ttfo_ms": 60, "tpot_ms": 20, "output_tokens": 2, "text": "b"},
+    ),
+    "a limit spent on hidden reasoning is told": Case(
+        Play([(40, chunk(finish="length") + counted(40, **HIDDEN) + DONE)]),
+        {},
+        flags={"hidden_reasoning"},
+        error="all 40 output tokens were hidden reasoning (finish reason 'length'): raise max_tokens",
+    ),
+    "a filtered answer is told": Case(
+        Play([(40, chunk(finish="content_filter") + DONE)]), {}, error="the server's content filter withheld"
+    ),
+    "an empty answer is told": Case(
+        Play([(40, STOP + counted(0) + DONE)]), {}, error="ended its answer at once"
     ),
 }
 

@@ -13,6 +13,7 @@ from pytest_llmspeed.core.load_advice import no_load, no_load_figure, no_slo
 from pytest_llmspeed.core.measurement import Measurement
 from pytest_llmspeed.core.metrics import METRICS, TOKENS_PER_EVENT_LIMIT, Metric
 from pytest_llmspeed.core.summaries import needed_samples, quantile
+from pytest_llmspeed.core.token_counts import DOUBTED
 from pytest_llmspeed.core.verdicts import BudgetCheck
 
 NARROWING = ("label", "backend")
@@ -203,6 +204,11 @@ def _no_figure(metric: Metric, chosen: Measurement) -> str:
 def _no_token_figure(metric: str, chosen: Measurement) -> str:
     succeeded = [sample for sample in chosen.samples if sample.ok]
     if all(sample.output_tokens is None for sample in succeeded):
+        if any(DOUBTED in sample.flags for sample in succeeded):
+            return (
+                "the server's token counts (usage) contradict what it streamed, so they are not used: "
+                "set tokenizer= in the llm_backend mark to a folder or hub id"
+            )
         return (
             "the server gave no token counts (usage) and no tokenizer is configured: "
             "set tokenizer= in the llm_backend mark to a folder or hub id"

@@ -70,10 +70,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One output event: non-empty answer, reasoning, refusal or tool-call data.
+    """One output event: non-empty answer, reasoning, refusal or tool-call data, sound or a picture.
 
     `stamp_s` is the arrival of its bytes (in process: the engine's yield), taken before parsing.
-    `tokens` is how many tokens it carries, None where nothing said so.
+    `tokens` is the number of tokens it carries, None if unknown. `choice` is the place of its answer
+    where the request wanted several (`n`). `media` names sound or pictures ("audio", "image"), whose
+    data is not kept.
     """
 
     stamp_s: float
@@ -83,16 +85,20 @@ class Event:
     tool_call: str = ""
     tokens: int | None = None
     choice: int = 0
+    media: str = ""
 
     @property
     def is_answer(self) -> bool:
         """True unless the event holds reasoning only."""
-        return bool(self.text or self.refusal or self.tool_call)
+        return bool(self.text or self.refusal or self.tool_call or self.media)
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts as the engine or server gave them; None where it gave none."""
+    """Token counts of the engine or server; None if it gave none.
+
+    The reasoning tokens are part of the output tokens.
+    """
 
     prompt_tokens: int | None = None
     output_tokens: int | None = None
@@ -158,7 +164,7 @@ class Exchange:
         if "cancelled" in self.notes:
             return None
         if not self.events:
-            return "the stream ended without any output"
+            return without_output(self)
         if self.finish_reason is None:
             return "the stream ended without a finish reason: the answer was cut"
         return None
@@ -169,7 +175,41 @@ class Exchange:
 
     def joined(self, part: Literal["text", "reasoning", "refusal", "tool_call"]) -> str:
         """All of the first choice's `part`, joined."""
-        return whole_text("".join(getattr(event, part) for event in self.events if event.choice == 0))
+        first = min((event.choice for event in self.events), default=0)
+        return whole_text("".join(getattr(event, part) for event in self.events if event.choice == first))
+
+
+def without_output(exchange: Exchange) -> str:
+    """Return the sentence on an answer that ended without output: what the server told, and what to do."""
+    usage, reason = exchange.usage or Usage(), exchange.finish_reason
+    spent, thought = usage.output_tokens or 0, usage.reasoning_tokens or 0
+    if thought and thought >= spent:
+        told = f"all {spent or thought} output tokens were hidden reasoning"
+    elif thought:
+        told = f"no output could be seen, and {thought} of {spent} output tokens were hidden reasoning"
+    elif spent:
+        told = f"none of the {spent} output tokens could be seen"
+    else:
+        told = "the stream ended without any output" if exchange.streamed else "the answer holds no output"
+    if reason is None:
+        return told
+    return f"{told} (finish reason {reason!r}): {_advice(exchange, reason, spent, thought)}"
+
+
+def _advice(exchange: Exchange, reason: str, spent: int, thought: int) -> str:
+    """What to do about an answer without output."""
+    limit = exchange.request.limit
+    if reason == "length":
+        return "raise max_tokens" + (f", which is {limit}" if limit else "")
+    if reason == "content_filter":
+        return "the server's content filter withheld the answer; change the prompt"
+    if reason in ("tool_calls", "function_call"):
+        return "it announced a tool call, and sent none that could be read"
+    if thought:
+        return "the model thought and then said nothing; raise max_tokens or lower its reasoning effort"
+    if spent:
+        return "the server dropped what was generated; check its reasoning and tool-call parsers"
+    return "the model ended its answer at once; check the prompt and the chat template"
 
 
 def plain_text(text: Text) -> Text:

@@ -104,9 +104,18 @@ def _tokens_between(each: Answered, begin_s: float, end_s: float) -> float:
     """The tokens of an answer whose events came in a span: of each event its share of them."""
     sample = each.sample
     first_s = each.started_s + (sample.ttft_ms if sample.ttft_ms is not None else sample.e2e_ms or 0) / 1000
+    if "several_choices" in sample.flags:
+        return (sample.output_tokens or 0) * _share_between(first_s, each.last_event_s, begin_s, end_s)
     events_s = [*accumulate((gap / 1000 for gap in sample.itl_ms), initial=first_s)]
     inside = bisect_left(events_s, end_s) - bisect_left(events_s, begin_s)
     return (sample.output_tokens or 0) * inside / len(events_s)
+
+
+def _share_between(first_s: float, last_s: float, begin_s: float, end_s: float) -> float:
+    """The share of a span that lies in another: the gaps of several choices do not tell when each came."""
+    if last_s <= first_s:
+        return float(begin_s <= first_s < end_s)
+    return max(0.0, min(last_s, end_s) - max(first_s, begin_s)) / (last_s - first_s)
 
 
 def peak_concurrency(answered: Sequence[Answered]) -> int:

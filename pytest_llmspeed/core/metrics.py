@@ -5,16 +5,23 @@ With N output tokens of which k are in the first output event, stamps s_1 … s_
     TTFT = s_1 - t0             TTFO = first answer event - t0      E2E = s_m - t0
     TPOT = (s_m - s_1)/(N - k)  ITL  = s_2 - s_1, s_3 - s_2, …      throughput = N / E2E
 
+A request for `n` choices has one stream of events for each. Its TPOT is that of its choices together: the
+sum of their s_m - s_1 over N less the sum of their k; ITL are the gaps within each choice; TTFT is the
+first event of any choice, E2E the last, and N counts the tokens of all.
+
 What is undefined is None, never 0: so are E2E and throughput of an answer that its caller cut.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Literal
 
-from pytest_llmspeed.core.exchange import Exchange, TokenSource, plain_text
+from pytest_llmspeed.core.exchange import Event, Exchange, TokenSource, plain_text
+from pytest_llmspeed.core.token_counts import builtin_count, visible_tokens
 
 Direction = Literal["lower", "higher"]
 CallKind = Literal["generate", "measure", "rounds", "load", "sdk"]
@@ -153,7 +160,7 @@ def sample_of(
     error = exchange.failure
     timing = _timing(exchange) if exchange.events and not error else _Timing()
     usage = exchange.usage
-    tokens, _ = _visible_tokens(exchange)
+    tokens, _ = visible_tokens(exchange)
     speculation = exchange.speculation
     return Sample(
         label=label,
@@ -167,8 +174,8 @@ def sample_of(
         itl_ms=timing.itl_ms,
         output_events=len(exchange.events),
         output_tokens=tokens,
-        prompt_tokens=_count(usage.prompt_tokens) if usage else None,
-        cached_tokens=_count(usage.cached_tokens) if usage else None,
+        prompt_tokens=builtin_count(usage.prompt_tokens) if usage else None,
+        cached_tokens=builtin_count(usage.cached_tokens) if usage else None,
         token_source=exchange.token_source if tokens is not None else None,
         finish_reason=plain_text(exchange.finish_reason),
         text=exchange.joined("text"),
@@ -194,7 +201,7 @@ class _Timing:
 
 def _timing(exchange: Exchange) -> _Timing:
     events, t0 = exchange.events, exchange.started_s
-    tokens, _ = _visible_tokens(exchange)
+    tokens, _ = visible_tokens(exchange)
     e2e_s = float(events[-1].stamp_s - t0)
     whole = "cancelled" not in exchange.notes  # the caller ended it: its length says nothing
     throughput = tokens / e2e_s if tokens and e2e_s > 0 and whole else None
@@ -214,32 +221,32 @@ def _timing(exchange: Exchange) -> _Timing:
 
 
 def _tpot_ms(exchange: Exchange, tokens: int | None) -> float | None:
-    events = exchange.events
-    if tokens is None or len(events) < 2:
+    """The time from first to last event over the tokens after the first event; of all choices together."""
+    streams = _streams(exchange)
+    if tokens is None or max(map(len, streams)) < 2:
         return None
-    first = _count(events[0].tokens)
-    after_first = tokens - (1 if first is None else first)
+    first = [builtin_count(events[0].tokens) for events in streams]
+    after_first = tokens - sum(1 if count is None else count for count in first)
     if after_first < 1:
         return None
-    return _ms((events[-1].stamp_s - events[0].stamp_s) / after_first)
+    return _ms(sum(events[-1].stamp_s - events[0].stamp_s for events in streams) / after_first)
 
 
 def _gaps_ms(exchange: Exchange) -> tuple[float, ...]:
-    stamps = [event.stamp_s for event in exchange.events]
-    return tuple(_ms(late - early) for early, late in pairwise(stamps))
+    """The gaps between the events of a choice, one choice after the other."""
+    gaps = (pairwise(event.stamp_s for event in events) for events in _streams(exchange))
+    return tuple(_ms(late - early) for early, late in chain.from_iterable(gaps))
 
 
-def _visible_tokens(exchange: Exchange) -> tuple[int | None, bool]:
-    """N, and whether reasoning tokens that were never streamed were taken off it."""
-    usage = exchange.usage
-    tokens = _count(usage.output_tokens) if usage else None
-    if usage is None or tokens is None:
-        return None, False
-    hidden = _count(usage.reasoning_tokens) or 0
-    if not hidden or any(event.reasoning for event in exchange.events):
-        return tokens, False
-    seen = tokens - hidden
-    return (seen, True) if seen >= 0 else (None, True)
+def _streams(exchange: Exchange) -> list[Sequence[Event]]:
+    """The events of each choice: answers to one request that are written side by side."""
+    events = exchange.events
+    if not any(event.choice for event in events):
+        return [events]
+    streams = defaultdict[int, list[Event]](list)
+    for event in events:
+        streams[event.choice].append(event)
+    return [*streams.values()]
 
 
 def _is_buffered(exchange: Exchange) -> bool:
@@ -247,12 +254,12 @@ def _is_buffered(exchange: Exchange) -> bool:
     events = exchange.events
     if not exchange.streamed or not events or events[0].stamp_s != events[-1].stamp_s:
         return False
-    tokens, _ = _visible_tokens(exchange)
+    tokens, _ = visible_tokens(exchange)
     return len(events) > 1 or (tokens or 0) > 1
 
 
 def _flags(exchange: Exchange, *, failed: bool, foreign_cpu: float | None) -> frozenset[str]:
-    tokens, hidden = _visible_tokens(exchange)
+    tokens, hidden = visible_tokens(exchange)
     forced = exchange.request.forced_tokens
     several = len(exchange.events) > 1 and tokens is not None
     conditions = {
@@ -260,6 +267,7 @@ def _flags(exchange: Exchange, *, failed: bool, foreign_cpu: float | None) -> fr
         "disturbed": foreign_cpu is not None and foreign_cpu >= BUSY_SHARE,
         "non_streaming": not exchange.streamed,
         "hidden_reasoning": hidden,
+        "several_choices": any(event.choice != exchange.events[0].choice for event in exchange.events),
         "no_answer": not failed and not any(event.is_answer for event in exchange.events),
         "buffered": not failed and _is_buffered(exchange),
         "k_assumed": not failed and several and exchange.events[0].tokens is None,
@@ -277,8 +285,3 @@ def _middle(values: tuple[float, ...]) -> float | None:
 
 def _ms(seconds: float) -> float:
     return float(seconds) * 1000
-
-
-def _count(tokens: int | None) -> int | None:
-    """A count as a builtin: engines may have it from NumPy."""
-    return None if tokens is None else int(tokens)

@@ -80,7 +80,7 @@ WORD = (Event(1.0, text="a"),)
     [
         ({"events": WORD, "finish_reason": "stop"}, None),
         ({"events": WORD, "finish_reason": "stop", "error": "it broke \ud800"}, "it broke \ufffd"),
-        ({"finish_reason": "stop"}, "the stream ended without any output"),
+        ({}, "the stream ended without any output"),
         ({"events": WORD}, "the stream ended without a finish reason: the answer was cut"),
         ({"events": WORD, "notes": frozenset({"cancelled"})}, None),
     ],

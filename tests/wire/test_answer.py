@@ -72,13 +72,13 @@ def test_the_status_of_an_error_that_is_cut_is_told(parts: list[bytes], told: st
 
 
 def test_the_first_choice_is_told_whatever_the_order() -> None:
-    """Of a chunk with several choices its text is kept, and its finish reason is the answer's."""
+    """Each choice of a chunk is an event of its own; the answer is that of the first one."""
     both = [
         {"index": 1, "delta": {"content": "other"}, "finish_reason": "stop"},
         {"index": 0, "delta": {"content": "five"}, "finish_reason": "length"},
     ]
     found = read([event({"choices": both}), b"data: [DONE]\n\n"])
-    assert (found.joined("text"), found.finish_reason, len(found.events)) == ("five", "length", 1)
+    assert (found.joined("text"), found.finish_reason, len(found.events)) == ("five", "length", 2)
 
 
 def test_an_answer_that_was_whole_in_time_is_no_timeout(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -278,7 +278,6 @@ def test_the_finish_reason_error_is_a_failure():
         (b"null", "null"),
         (b'["out of memory"]', "out of memory"),
         (b"{broken", "invalid JSON: {broken"),
-        (b"", "invalid JSON"),
     ],
 )
 def test_an_error_inside_the_stream_is_a_failure(chunk, words):

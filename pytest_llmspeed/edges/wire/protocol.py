@@ -8,11 +8,18 @@ from typing import Any, Literal
 
 import jiter
 
-from pytest_llmspeed.core.exchange import Event, Exchange, Request, Usage
+from pytest_llmspeed.core.exchange import Event, Exchange, Request, Usage, whole_text
+from pytest_llmspeed.core.token_counts import believed, doubted
+from pytest_llmspeed.edges.wire.output import output_of
 from pytest_llmspeed.edges.wire.sse import ServerSentEvent
+from pytest_llmspeed.edges.wire.usage import COMPLETIONS, CountNames, merged, miscounts, usage_of
 
 PATHS = {"chat": "/chat/completions", "completions": "/completions"}
-_QUOTED = 200
+MOST_CHOICES = 10_000
+"""An answer of more choices than this is a mistake of the server's."""
+MOST_ID = 2**32
+_QUOTED, _MESSAGE = 200, 2000
+_OPENS = b"{["
 
 
 def body_of(request: Request, model: str | None, further: Mapping[str, Any] | None = None) -> bytes:
@@ -42,6 +49,8 @@ def body_of(request: Request, model: str | None, further: Mapping[str, Any] | No
 class AnswerReader:
     """Gathers what a server says of one request, event by event, and tells `on_event` of its output."""
 
+    names: CountNames = COMPLETIONS
+
     def __init__(self, on_event: Callable[[Event], None] | None = None) -> None:
         self._on_event = on_event
         self.events: list[Event] = []
@@ -51,7 +60,7 @@ class AnswerReader:
         self._finish: dict[int, str | None] = {}
         self._token_ids: list[int] = []
         self._tokens_before: int | None = 0
-        self._reasoned = False
+        self._reasoned = self._miscounted = False
 
     @property
     def finish_reason(self) -> str | None:
@@ -61,12 +70,13 @@ class AnswerReader:
         return self._finish[min(self._finish)]
 
     def feed(self, event: ServerSentEvent) -> None:
-        """Take in one server-sent event."""
+        """Take in one server-sent event; one without data keeps the connection open and says nothing."""
+        content = event.data.strip()
         if event.event == "error":
             self.error = error_text(event.data)
-        elif event.data.strip() == b"[DONE]":
+        elif content == b"[DONE]":
             self.done = True
-        else:
+        elif content and (event.event == "message" or content[0] in _OPENS):
             self._chunk(event.data, event.stamp_s, part="delta")
 
     def feed_body(self, body: bytes, stamp_s: float) -> None:
@@ -77,7 +87,7 @@ class AnswerReader:
     def _chunk(self, content: bytes, stamp_s: float, part: Literal["delta", "message"]) -> None:
         try:
             chunk = _decoded(content)
-        except ValueError:
+        except (ValueError, RecursionError):
             self.error = f"the server sent invalid JSON: {_quote(content)}"
             return
         if not isinstance(chunk, dict) or chunk.get("error") or chunk.get("object") == "error":
@@ -85,30 +95,50 @@ class AnswerReader:
             return
         try:
             self._take(chunk, stamp_s, part)
-        except (AttributeError, KeyError, TypeError, ValueError):
+        except (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError):
             self.error = f"the server sent JSON of an unknown shape: {_quote(content)}"
 
     def _take(self, chunk: Mapping[str, Any], stamp_s: float, part: str) -> None:
-        usage = _usage(chunk.get("usage"))
-        self.usage = usage or self.usage
-        first, output = 0, None
+        usage = self._count(chunk.get("usage"))
+        outputs = []
         for choice in chunk.get("choices") or ():
             index, fields = self._choice(choice, part)
-            if fields and (output is None or index < first):
-                first, output = index, fields
-        if output:
-            self._add_event(first, output, stamp_s, usage)
+            if fields:
+                outputs.append((index, fields))
+            if usage is None and "usage" in choice:
+                usage = self._count(choice["usage"])
+        for index, fields in outputs:
+            self._add_event(index, fields, stamp_s, usage if len(outputs) == 1 else None)
+
+    def _count(self, given: Any) -> Usage | None:
+        """The counts of a usage object, which are kept."""
+        if given is None:
+            return None
+        usage = usage_of(given, self.names)
+        self._miscounted = miscounts(given, self.names)
+        self.usage = merged(self.usage, usage)
+        return usage
 
     def _choice(self, choice: Mapping[str, Any], part: str) -> tuple[int, dict[str, str]]:
         """A choice's index and its non-empty output; its finish reason is noted."""
-        index = int(choice.get("index") or 0)
-        reason = choice.get("finish_reason")
-        self._finish[index] = reason or self._finish.get(index)
+        index = choice.get("index") or 0
+        if type(index) is not int:
+            raise ValueError(f"{index!r} is not the place of a choice")
+        self._end_choice(index, choice.get("finish_reason"))
         if index == 0 and (token_ids := choice.get("token_ids")):
-            self._token_ids += map(int, token_ids)
+            self._token_ids += map(_token_id, token_ids)
+        return index, output_of(choice, part)
+
+    def _end_choice(self, index: int, reason: Any) -> None:
+        """Note the finish reason of a choice, None while it has none."""
+        if not reason:
+            self._finish.setdefault(index, None)
+        else:
+            self._finish[index] = whole_text(str(reason))[:_QUOTED]
         if reason == "error":
             self.error = "the server ended the answer with the finish reason 'error'"
-        return index, _output(choice, part)
+        if len(self._finish) > MOST_CHOICES:
+            self.error = f"the server sent more than {MOST_CHOICES:,} choices"
 
     def _add_event(self, choice: int, fields: dict[str, str], stamp_s: float, usage: Usage | None) -> None:
         self._reasoned = self._reasoned or "reasoning" in fields
@@ -123,7 +153,7 @@ class AnswerReader:
     def exchange(self, request: Request, started_s: float, **facts: Any) -> Exchange:
         """Return what was gathered; `facts` are further fields of `Exchange`."""
         counted = self.usage is not None and self.usage.output_tokens is not None
-        return Exchange(
+        found = Exchange(
             request=request,
             started_s=started_s,
             events=tuple(self.events),
@@ -134,6 +164,7 @@ class AnswerReader:
             token_ids=tuple(self._token_ids) or None,
             **facts,
         )
+        return doubted(found) if self._miscounted else believed(found)
 
 
 def _decoded(content: bytes) -> Any:
@@ -144,55 +175,11 @@ def _decoded(content: bytes) -> Any:
         return json.loads(content.decode("utf-8", "surrogatepass"))
 
 
-def _output(choice: Mapping[str, Any], part: str) -> dict[str, str]:
-    """The non-empty output of a choice, as fields of `Event`."""
-    message = choice.get(part) or {}
-    if len(message) == 1 and (only := message.get("content")) and isinstance(only, str):
-        return {"text": only}
-    fields = {
-        "text": _text(message.get("content")) or _text(choice.get("text")),
-        "reasoning": _text(message.get("reasoning_content")) or _text(message.get("reasoning")),
-        "refusal": _text(message.get("refusal")),
-        "tool_call": _tool_calls(message),
-    }
-    return {name: value for name, value in fields.items() if value}
-
-
-def _text(content: Any) -> str:
-    """A content field as text: a string, or a list of parts that hold some."""
-    if isinstance(content, list):
-        return "".join(_text(part.get("text")) for part in content if isinstance(part, dict))
-    return content if isinstance(content, str) else ""
-
-
-def _tool_calls(message: Mapping[str, Any]) -> str:
-    calls = [call.get("function") or {} for call in message.get("tool_calls") or ()]
-    if legacy := message.get("function_call"):
-        calls.append(legacy)
-    return "".join(_text(call.get("name")) + _text(call.get("arguments")) for call in calls)
-
-
-def _usage(usage: Any) -> Usage | None:
-    if not isinstance(usage, dict):
-        return None
-    prompt_details = usage.get("prompt_tokens_details") or {}
-    output_details = usage.get("completion_tokens_details") or {}
-    found = Usage(
-        prompt_tokens=_count(usage.get("prompt_tokens")),
-        output_tokens=_count(usage.get("completion_tokens")),
-        cached_tokens=_count(prompt_details.get("cached_tokens")),
-        reasoning_tokens=_count(output_details.get("reasoning_tokens")),
-    )
-    return None if found == Usage() else found
-
-
-def _count(value: Any) -> int | None:
-    """A token count, None where there is none."""
-    if value is None:
-        return None
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is no token count")
-    return value
+def _token_id(given: Any) -> int:
+    """An id of a vocabulary; raises ValueError for what cannot be one."""
+    if type(given) is not int or not 0 <= given < MOST_ID:
+        raise ValueError(f"{given!r} is not a token id")
+    return given
 
 
 def _streamed_tokens(usage: Usage | None, reasoned: bool) -> int | None:
@@ -206,15 +193,20 @@ def error_text(body: bytes) -> str:
     """Return the message of an error body: OpenAI's shape, FastAPI's `detail`, or the text itself."""
     try:
         shown = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return _quote(body) or "an error without a message"
     if isinstance(shown, dict):
         shown = shown.get("error") or shown.get("message") or shown.get("detail") or shown
     if isinstance(shown, dict):
         shown = shown.get("message") or shown
-    return shown if isinstance(shown, str) and shown.strip() else json.dumps(shown)[:_QUOTED]
+    if isinstance(shown, str) and shown.strip():
+        return _shortened(shown, _MESSAGE)
+    return json.dumps(shown)[:_QUOTED]
 
 
 def _quote(content: bytes) -> str:
-    text = content.decode("utf-8", "replace").strip()
-    return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}…"
+    return _shortened(content[: 8 * _QUOTED].decode("utf-8", "replace").strip(), _QUOTED)
+
+
+def _shortened(text: str, size: int) -> str:
+    return text if len(text) <= size else f"{text[:size]}…"
