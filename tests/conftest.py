@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import gc
-import logging
+import sys
 import tempfile
-import warnings
+from collections.abc import Callable
 
-import numpy as np  # noqa: F401  (loaded once a process: pytester would load it anew in each run)
 import pytest
-import scipy.stats  # noqa: F401
-import torch._dynamo  # noqa: F401
-import transformers  # noqa: F401
+from _pytest import pytester as pytester_module
 from support import Project
 
 from pytest_llmspeed.edges.machine import JOB_IDS
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
-    import torchao  # noqa: F401  (its operators can be registered only once a process)
-
-    logging.disable(logging.NOTSET)
-
 pytest_plugins = ["pytester"]
 collect_ignore = ["engine_contract"]  # run by make test-engines, in environments that hold an engine
 pytest.register_assert_rewrite("wire_cases")
+
+
+class SnapshotThatKeepsLibraries(pytester_module.SysModulesSnapshot):
+    """What pytester restores after a run in this process, but for installed libraries.
+
+    They stay: loading torch takes seconds, and it cannot be loaded a second time by one process. So a test
+    that needs none of them starts at once.
+    """
+
+    def __init__(self, preserve: Callable[[str], bool] | None = None) -> None:
+        del preserve
+        super().__init__(preserve=_is_installed)
+
+
+def _is_installed(name: str) -> bool:
+    spec = vars(sys.modules[name]).get("__spec__")
+    origin = getattr(spec, "origin", None) or ""
+    return origin in ("built-in", "frozen") or origin.startswith((sys.prefix, sys.base_prefix, *INSTALLED))
+
+
+INSTALLED = tuple(path for path in sys.path if path.endswith("site-packages"))
+pytester_module.SysModulesSnapshot = SnapshotThatKeepsLibraries  # type: ignore[misc]
 
 
 @pytest.fixture
