@@ -10,9 +10,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 Endpoint = Literal["chat", "completions", "responses"]
+LimitField = Literal["max_tokens", "max_completion_tokens"]
+LIMIT_FIELDS: tuple[LimitField, ...] = get_args(LimitField)
 TokenSource = Literal["engine", "usage", "tokenizer"]
 Text = TypeVar("Text")
 
@@ -24,7 +26,8 @@ class Request:
     `prompt` is a text, or the messages of a chat in the shape of the OpenAI API. With
     `endpoint="chat"` the chat template applies (a text is one user message), with "completions"
     the text is continued as it stands; "responses" is asked by SDK clients only. `max_tokens` limits the
-    answer, `output_tokens` forces its length. `timeout_s` limits the whole request. With
+    answer, `output_tokens` forces its length; a server gets the limit as its `limit_field`. Without a
+    `temperature` it is the server's own (in process 0). `timeout_s` limits the whole request. With
     `wants_token_ids` a server that can is asked for the ids of the output tokens, which engines in
     process give anyway.
     """
@@ -34,10 +37,11 @@ class Request:
     model: str | None = None
     max_tokens: int | None = None
     output_tokens: int | None = None
-    temperature: float = 0.0
+    temperature: float | None = 0.0
     timeout_s: float = 120.0
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     wants_token_ids: bool = False
+    limit_field: LimitField = "max_tokens"
 
     @property
     def messages(self) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from pytest_llmspeed.core.arrivals import Rate
 from pytest_llmspeed.core.budgets import Budget, requests_needed
 from pytest_llmspeed.core.curves import Curve
 from pytest_llmspeed.core.errors import GenerationError, SettingsError
-from pytest_llmspeed.core.exchange import Endpoint, Exchange, Request, plain_text
+from pytest_llmspeed.core.exchange import LIMIT_FIELDS, Endpoint, Exchange, LimitField, Request, plain_text
 from pytest_llmspeed.core.load_result import LoadResult
 from pytest_llmspeed.core.measurement import Answer, Measurement
 from pytest_llmspeed.core.metrics import CallKind, Sample
@@ -46,7 +46,9 @@ class LLMClient:
 
     A prompt is a text, or chat messages in the shape of the OpenAI API. `endpoint="completions"`
     continues a text as it stands, without a chat template. `max_tokens` limits the answer;
-    `output_tokens`, where given, forces its length instead. `extra_body` holds further fields of the
+    `output_tokens`, where given, forces its length instead. Models that refuse `max_tokens` are asked
+    with `token_limit_field="max_completion_tokens"`; with `max_tokens=None` or `temperature=None` none
+    is sent. `extra_body` holds further fields of the
     request (`top_p`, `seed`, …). A request that takes longer than `timeout_s` has failed. `label`
     names what is compared and budgeted on its own; without it, that of the `with` block around the call.
     """
@@ -77,7 +79,8 @@ class LLMClient:
         model: str | None = None,
         max_tokens: int | None = MAX_TOKENS,
         output_tokens: int | None = None,
-        temperature: float = 0.0,
+        temperature: float | None = 0.0,
+        token_limit_field: LimitField = "max_tokens",
         timeout_s: float = TIMEOUT_S,
         endpoint: Endpoint = "chat",
         extra_body: Mapping[str, Any] | None = None,
@@ -97,6 +100,7 @@ class LLMClient:
             max_tokens=max_tokens,
             output_tokens=output_tokens,
             temperature=temperature,
+            limit_field=token_limit_field,
             timeout_s=timeout_s,
             extra_body=extra_body or {},
         )
@@ -117,7 +121,8 @@ class LLMClient:
         model: str | None = None,
         max_tokens: int | None = MAX_TOKENS,
         output_tokens: int | None = None,
-        temperature: float = 0.0,
+        temperature: float | None = 0.0,
+        token_limit_field: LimitField = "max_tokens",
         timeout_s: float = TIMEOUT_S,
         endpoint: Endpoint = "chat",
         extra_body: Mapping[str, Any] | None = None,
@@ -135,6 +140,7 @@ class LLMClient:
             max_tokens=max_tokens,
             output_tokens=output_tokens,
             temperature=temperature,
+            limit_field=token_limit_field,
             timeout_s=timeout_s,
             extra_body=extra_body or {},
         )
@@ -166,7 +172,8 @@ class LLMClient:
         model: str | None = None,
         max_tokens: int | None = MAX_TOKENS,
         output_tokens: int | None = None,
-        temperature: float = 0.0,
+        temperature: float | None = 0.0,
+        token_limit_field: LimitField = "max_tokens",
         timeout_s: float = TIMEOUT_S,
         endpoint: Endpoint = "chat",
         extra_body: Mapping[str, Any] | None = None,
@@ -189,6 +196,7 @@ class LLMClient:
                 max_tokens=max_tokens,
                 output_tokens=output_tokens,
                 temperature=temperature,
+                limit_field=token_limit_field,
                 timeout_s=timeout_s,
                 extra_body=extra_body or {},
             ),
@@ -214,7 +222,8 @@ class LLMClient:
         model: str | None = None,
         max_tokens: int | None = MAX_TOKENS,
         output_tokens: int | None = None,
-        temperature: float = 0.0,
+        temperature: float | None = 0.0,
+        token_limit_field: LimitField = "max_tokens",
         timeout_s: float = TIMEOUT_S,
         endpoint: Endpoint = "chat",
         extra_body: Mapping[str, Any] | None = None,
@@ -232,6 +241,7 @@ class LLMClient:
             max_tokens=max_tokens,
             output_tokens=output_tokens,
             temperature=temperature,
+            limit_field=token_limit_field,
             timeout_s=timeout_s,
             extra_body=extra_body or {},
         )
@@ -371,6 +381,10 @@ def _request(prompt: Prompt, **fields: Any) -> Request:
     request = Request(prompt if isinstance(prompt, str) else tuple(dict(m) for m in prompt), **fields)
     if request.endpoint not in ("chat", "completions"):
         raise SettingsError(f"endpoint={request.endpoint!r}: it is 'chat' or 'completions'")
+    if request.limit_field not in LIMIT_FIELDS:
+        raise SettingsError(
+            f"token_limit_field={request.limit_field!r}: it is one of {', '.join(LIMIT_FIELDS)}"
+        )
     for name in ("max_tokens", "output_tokens"):
         count = getattr(request, name)
         if count is not None and count < 1:

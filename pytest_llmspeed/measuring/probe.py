@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import TypeVar
 
 from pytest_llmspeed.core.errors import GenerationError
-from pytest_llmspeed.core.exchange import Exchange
+from pytest_llmspeed.core.exchange import Exchange, LimitField
 from pytest_llmspeed.core.quality import sentences
 from pytest_llmspeed.core.quality.answers import (
     Baseline,
@@ -85,6 +85,7 @@ class Probe:
     ) -> None:
         self._engine, self._loop, self._baseline_of = engine, loop, baseline_of
         self.probed: dict[str, Probed] = {}
+        self._limit_field: LimitField | None = None
         self._made: list[PlannedCheck] = []
 
     def has_made(self, plan: PlannedCheck) -> bool:
@@ -155,7 +156,18 @@ class Probe:
         )
 
     def _exchange(self, prompt: QualityPrompt, sample: int = 0) -> Exchange:
-        return self._loop.run(self._engine.exchange(prompt.request(sample, TIMEOUT_S)))
+        return self._loop.run(self._asked(prompt, sample))
+
+    async def _asked(self, prompt: QualityPrompt, sample: int) -> Exchange:
+        """The answer; a server that wants the limit under its newer name gets it so from then on."""
+        request = prompt.request(sample, TIMEOUT_S)
+        if self._limit_field is not None:
+            request = replace(request, limit_field=self._limit_field)
+        found = await self._engine.exchange(request)
+        if request.limit_field == "max_tokens" and _wants_newer_limit(found.error):
+            self._limit_field = "max_completion_tokens"
+            return await self._engine.exchange(replace(request, limit_field=self._limit_field))
+        return found
 
     def _asked_again(self, asked: _Asked) -> _Asked:
         if not asked.can_repeat:
@@ -174,8 +186,7 @@ class Probe:
         ]
 
     async def _together(self, group: Sequence[_Asked]) -> list[Exchange]:
-        requests = (each.prompt.request(0, TIMEOUT_S) for each in group)
-        return await asyncio.gather(*(self._engine.exchange(request) for request in requests))
+        return await asyncio.gather(*(self._asked(each.prompt, 0) for each in group))
 
     def _scored(self, engine: TokenScorer, asked: _Asked, baseline: Baseline) -> _Asked:
         """With the engine's scores of its own answer, and of the baseline's to the same prompt."""
@@ -255,3 +266,8 @@ async def _scores(engine: TokenScorer, prompt: QualityPrompt, tokens: Sequence[i
 def _groups(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     for start in range(0, len(items), size):
         yield items[start : start + size]
+
+
+def _wants_newer_limit(error: str | None) -> bool:
+    """True if a server refused `max_tokens` and named what it takes instead."""
+    return error is not None and error.startswith("HTTP 400") and "max_completion_tokens" in error

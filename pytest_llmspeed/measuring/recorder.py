@@ -290,10 +290,9 @@ def _declared(request: Request, kind: CallKind, label: str | None) -> str:
 
 def declared_sampling(request: Request) -> list[str]:
     """Return what a request asks of the answer, one word each: its length, how it is drawn, the model."""
-    parts = [
-        f"{'max' if request.output_tokens is None else 'output'}_tokens={request.limit}",
-        f"temperature={request.temperature:g}",
-    ]
+    limit = request.limit_field if request.output_tokens is None else "output_tokens"
+    temperature = "its own" if request.temperature is None else f"{request.temperature:g}"
+    parts = [f"{limit}={request.limit}", f"temperature={temperature}"]
     if request.model:
         parts.append(f"model={request.model}")
     if request.extra_body:

@@ -89,3 +89,19 @@ def test_the_noise_is_that_of_answers_enough(loop: LoopThread, monkeypatch: pyte
     scored.clear()
     assert checked(loop, Counting).floor is not None
     assert len(scored) == len(PROMPTS.prompts) + 2 * rounds
+
+
+def test_a_server_that_refuses_max_tokens_gets_the_limit_under_its_newer_name(loop: LoopThread) -> None:
+    """From the first refusal on; nothing else that a server refuses is asked again."""
+    fields: list[str] = []
+
+    class Refusing(ScoringEngine):
+        async def exchange(self, request: Any, on_event: Any = None) -> Any:
+            fields.append(request.limit_field)
+            found = await super().exchange(request, on_event)
+            error = "HTTP 400: Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+            return found.failed(error) if request.limit_field == "max_tokens" else found
+
+    found = checked(loop, Refusing)
+    assert [answer.error for answer in found.answers] == [None] * 3
+    assert (fields[0], set(fields[1:])) == ("max_tokens", {"max_completion_tokens"})

@@ -111,6 +111,10 @@ def test_each_sample_has_a_seed_of_its_own() -> None:
             "support.yaml:2: max_tokens: it has to be a whole number from 1 on",
         ),
         ("- prompt: hi\n  samples: 3", "support.yaml:2: samples: at temperature 0 all samples are one"),
+        (
+            "- {prompt: hi, max_tokens: 3, max_completion_tokens: 3}",
+            "support.yaml:1: max_completion_tokens: give either it or 'max_tokens'",
+        ),
         ("- prompt: hi\n  temperature: -1", "support.yaml:2: temperature: -1 is less than 0"),
         (
             "- prompt: hi\n  expect:\n    contains: x\n    regex: '(['",

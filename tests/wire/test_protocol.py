@@ -443,3 +443,36 @@ def test_text_of_any_language_is_sent_unharmed():
     """Umlauts, emoji and quotes arrive as they were."""
     text = 'Grüße "日本" 🚀'
     assert asked(Request(text), "m")["messages"][0]["content"] == text
+
+
+@pytest.mark.parametrize(
+    ("request_", "sent"),
+    [
+        (Request("hi", max_tokens=9), {"max_tokens": 9, "temperature": 0.0}),
+        (Request("hi", max_tokens=9, temperature=None), {"max_tokens": 9}),
+        (Request("hi", temperature=None), {}),
+        (
+            Request("hi", max_tokens=9, temperature=None, limit_field="max_completion_tokens"),
+            {"max_completion_tokens": 9},
+        ),
+        (
+            Request("hi", max_tokens=9, temperature=None, extra_body={"max_completion_tokens": 7}),
+            {"max_completion_tokens": 7},
+        ),
+        (
+            Request(
+                "hi",
+                max_tokens=9,
+                temperature=None,
+                limit_field="max_completion_tokens",
+                extra_body={"max_tokens": 7},
+            ),
+            {"max_tokens": 7},
+        ),
+    ],
+)
+def test_a_limit_and_a_temperature_are_sent_as_they_are_asked(request_, sent):
+    """Under the name that the model takes, once, and not at all where there is none."""
+    body = json.loads(body_of(request_, "m"))
+    names = ("max_tokens", "max_completion_tokens", "temperature")
+    assert {name: body[name] for name in names if name in body} == sent

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from pytest_llmspeed.core.errors import SettingsError, did_you_mean
-from pytest_llmspeed.core.exchange import Request
+from pytest_llmspeed.core.exchange import LIMIT_FIELDS, LimitField, Request
 from pytest_llmspeed.core.quality.contracts import Choice, Contract, Number
 from pytest_llmspeed.core.quality.patterns import PatternError, compiled
 from pytest_llmspeed.core.quality.rows import INSTALL, Row
@@ -17,20 +17,24 @@ from pytest_llmspeed.core.quality.schemas import SchemaMistakeError, check_schem
 
 MAX_TOKENS = 64
 MOST_SAMPLES = 1000
-FIELDS = ("id", "prompt", "messages", "max_tokens", "samples", "temperature", "expect")
+FIELDS = ("id", "prompt", "messages", *LIMIT_FIELDS, "samples", "temperature", "expect")
 CONTRACT_FIELDS = tuple(each.name for each in fields(Contract))
 
 
 @dataclass(frozen=True, slots=True)
 class QualityPrompt:
-    """A prompt of a set. `samples` answers are drawn at `temperature`; at 0 a single, greedy one."""
+    """A prompt of a set. `samples` answers are drawn at `temperature`; at 0 a single, greedy one.
+
+    With None the temperature is the server's own.
+    """
 
     id: str
     prompt: str | tuple[Mapping[str, Any], ...]
     max_tokens: int = MAX_TOKENS
     samples: int = 1
-    temperature: float = 0.0
+    temperature: float | None = 0.0
     contract: Contract = field(default_factory=Contract)
+    limit_field: LimitField = "max_tokens"
 
     @property
     def is_greedy(self) -> bool:
@@ -41,6 +45,7 @@ class QualityPrompt:
     def hash(self) -> str:
         """What pairs it with its baseline: of all that it asks. The only trace of it that is stored."""
         asked = {**asdict(self), "id": None}
+        del asked["limit_field"]  # another name of the same limit
         text = json.dumps(asked, sort_keys=True, default=str, ensure_ascii=False)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
@@ -53,6 +58,7 @@ class QualityPrompt:
             timeout_s=timeout_s,
             extra_body={} if self.is_greedy else {"seed": sample},
             wants_token_ids=True,
+            limit_field=self.limit_field,
         )
 
 
@@ -157,7 +163,8 @@ def _quote_it(value: object) -> str:
 def _prompt(row: Row, name: str) -> QualityPrompt:
     given = _Fields(row.fields)
     given.check_names(FIELDS)
-    samples, temperature = given.count("samples", 1) or 1, given.number("temperature", 0.0, least=0)
+    samples, temperature = given.count("samples", 1) or 1, _temperature(given)
+    limit_field = _limit_field(given)
     if samples > MOST_SAMPLES:
         raise given.wrong("samples", f"{samples} are more than {MOST_SAMPLES}")
     if samples > 1 and temperature == 0:
@@ -165,11 +172,27 @@ def _prompt(row: Row, name: str) -> QualityPrompt:
     return QualityPrompt(
         id=given.text("id") or name,
         prompt=_asked(given),
-        max_tokens=given.count("max_tokens", MAX_TOKENS) or MAX_TOKENS,
+        max_tokens=given.count(limit_field, MAX_TOKENS) or MAX_TOKENS,
         samples=samples,
-        temperature=float(temperature),
+        temperature=temperature,
         contract=_contract(given.inner("expect")),
+        limit_field=limit_field,
     )
+
+
+def _limit_field(given: _Fields) -> LimitField:
+    """The name under which the prompt's limit is sent: that of its row."""
+    named = [name for name in LIMIT_FIELDS if given.given.get(name) is not None]
+    if len(named) > 1:
+        raise given.wrong(named[1], f"give either it or {named[0]!r}")
+    return named[0] if named else LIMIT_FIELDS[0]
+
+
+def _temperature(given: _Fields) -> float | None:
+    """The temperature of a row; null leaves it to the server."""
+    if "temperature" in given.given and given.given["temperature"] is None:
+        return None
+    return float(given.number("temperature", 0.0, least=0))
 
 
 def _asked(given: _Fields) -> str | tuple[Mapping[str, Any], ...]:

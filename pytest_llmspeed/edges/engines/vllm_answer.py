@@ -52,7 +52,7 @@ def sampling(request: Request) -> Any:
         raise ValueError(f"extra_body: vLLM has no sampling parameter {name!r}; {did_you_mean(name, known)}")
     forced = {} if request.output_tokens is None else {"min_tokens": request.output_tokens}
     return SamplingParams(
-        temperature=request.temperature,
+        temperature=request.temperature or 0.0,
         max_tokens=request.limit,
         output_kind=RequestOutputKind.DELTA,
         **{"seed": 0 if request.temperature else None, **extra, **forced},

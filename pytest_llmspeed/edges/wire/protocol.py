@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import jiter
 
-from pytest_llmspeed.core.exchange import Event, Exchange, Request, Usage, whole_text
+from pytest_llmspeed.core.exchange import LIMIT_FIELDS, Event, Exchange, Request, Usage, whole_text
 from pytest_llmspeed.core.token_counts import believed, doubted
 from pytest_llmspeed.edges.wire.output import output_of
 from pytest_llmspeed.edges.wire.sse import ServerSentEvent
@@ -25,14 +25,15 @@ _OPENS = b"{["
 def body_of(request: Request, model: str | None, further: Mapping[str, Any] | None = None) -> bytes:
     """Return the JSON body that asks for a streamed answer with its token counts.
 
-    `further` are fields of our own; those of the user's `extra_body` win over them.
+    A limit or temperature that is None is not sent. `further` are fields of our own; those of the
+    user's `extra_body` win over them, and a limit among these, whatever its name, over ours.
     """
     prompt: dict[str, Any] = (
         {"messages": request.messages} if request.endpoint == "chat" else {"prompt": request.prompt}
     )
-    optional = {"max_tokens": request.limit, "temperature": request.temperature}
-    if "max_completion_tokens" in request.extra_body:
-        del optional["max_tokens"]
+    optional = {request.limit_field: request.limit, "temperature": request.temperature}
+    if any(name in request.extra_body for name in LIMIT_FIELDS):
+        del optional[request.limit_field]
     return json.dumps(
         {
             "model": request.model or model,
