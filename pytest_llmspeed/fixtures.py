@@ -51,9 +51,9 @@ def llm_backend(request: pytest.FixtureRequest, llm_backend_options: dict[str, A
         if not problems:
             try:
                 spec = _spec(run, state, llm_backend_options)
-                state.plan = state.plan.on(spec.backend)
                 lock = _locked(run, spec, request)
-                state.engine = run.pool.lease(spec)
+                state.engine, state.leased = run.pool.lease(spec), state.plan.choice
+                state.backend = spec.backend
             except LLMSpeedError as error:
                 problems.append(str(error))
         if state.engine is None:  # outside of the except: the message stands alone
@@ -98,14 +98,23 @@ def _tell_now(config: pytest.Config, message: str) -> None:
 
 @pytest.fixture
 def llm_client(request: pytest.FixtureRequest, llm_backend: Engine) -> Iterator[LLMClient]:
-    """The instrumented client: every request that it sends until the test's end is measured."""
+    """The instrumented client: every request that it sends until the end of the test's body is measured."""
     from pytest_llmspeed.marks import identity_of, state_of
     from pytest_llmspeed.measuring.client import LLMClient
     from pytest_llmspeed.measuring.probe import Probe
     from pytest_llmspeed.measuring.recorder import Recorder
+    from pytest_llmspeed.outcome import fail_if_wrong
     from pytest_llmspeed.state import run_of
 
     run, state = run_of(request.config), state_of(request.node)
+    fail_if_wrong(state)
+    if not hasattr(llm_backend, "exchange"):
+        pytest.fail(
+            f"llm_client needs an engine, but the fixture llm_backend of this test is not the plugin's and "
+            f"gives {llm_backend!r:.80}: rename that fixture or parameter, and choose engines by "
+            f'@pytest.mark.llm_backend("…")',
+            pytrace=False,
+        )
     identity, folder = identity_of(request.node), request.node.path.parent
     probe = Probe(llm_backend, run.pool.loop, lambda plan: run.answers(llm_backend, identity, plan))
     state.recorder, state.probe = Recorder(_cpu_watch(llm_backend)), probe
@@ -113,7 +122,7 @@ def llm_client(request: pytest.FixtureRequest, llm_backend: Engine) -> Iterator[
         llm_backend,
         run.pool.loop,
         state.recorder,
-        state.plan.budgets,
+        lambda: state_of(request.node).budgets,
         quality_check=lambda prompts, asked: probe.check(run.quality_sets.plan(prompts, folder, asked)),
     )
     yield client

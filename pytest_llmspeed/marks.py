@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,14 +12,28 @@ import pytest
 from pytest_llmspeed.app.judge import gated_metrics
 from pytest_llmspeed.app.run import Run
 from pytest_llmspeed.app.settings import BackendMark, spec_for
+from pytest_llmspeed.core import advice
 from pytest_llmspeed.core.budgets import Budget, parse_budgets
 from pytest_llmspeed.core.errors import LLMSpeedError, SettingsError
 from pytest_llmspeed.core.exchange import plain_text
 from pytest_llmspeed.core.quality.answers import PlannedCheck
 from pytest_llmspeed.core.record import Side
 from pytest_llmspeed.edges.engines.base import EngineSpec
+from pytest_llmspeed.layers import Layers, are_same, layers_of
 from pytest_llmspeed.plans import Choice, TestPlan
-from pytest_llmspeed.state import BACKEND, BUDGET, QUALITY, STATE, TestState, run_of
+from pytest_llmspeed.state import (
+    BACKEND,
+    BUDGET,
+    CLIENT,
+    OPTIONS,
+    QUALITY,
+    STATE,
+    TestState,
+    backends_of,
+    overriding,
+    run_of,
+    takes,
+)
 
 T = TypeVar("T")
 
@@ -27,31 +42,70 @@ PARAMETER = "_llmspeed_backend"
 
 
 def state_of(item: pytest.Item) -> TestState:
-    """Return the state of a test, made here when it is collected, or asks for a fixture at run time."""
-    if STATE not in item.stash:
-        item.stash[STATE] = TestState(plan_for(item, run_of(item.config)))
-    return item.stash[STATE]
+    """Return the state of a test, made here when it is collected, or asks for a fixture at run time.
+
+    Its plan is made again if code has added marks since.
+    """
+    state = item.stash.get(STATE, None)
+    layers = layers_of(item, state.at_setup if state else None)
+    if state is None:
+        state = item.stash[STATE] = TestState(plan_for(item, run_of(item.config), layers), layers.ours)
+    elif not are_same(state.marks, layers.ours):
+        state.plan, state.marks = plan_for(item, run_of(item.config), layers), layers.ours
+    return state
 
 
-def plan_for(item: pytest.Item, run: Run) -> TestPlan:
+def plan_for(item: pytest.Item, run: Run, layers: Layers) -> TestPlan:
     """Return the plan of a test; never raises, mistakes are its `problems`."""
-    problems: list[str] = []
-    layers = list(_layers(item))
+    problems = list(_about_parameters(item))
+    visible = backends_of(item)
     choice = _caught(lambda: _choice(item, layers, run), problems) or Choice()
-    budgets = _caught(lambda: _merged(layers), problems) or {}
+    budgets = _caught(lambda: _merged(layers.all), problems) or {}
     quality = _caught(lambda: _quality(item, layers, run), problems) or ()
-    needs_engine = BACKEND in getattr(item, "fixturenames", ()) or choice.mark is not None
-    unknown = [b.backend for b in budgets.values() if b.backend and not run.registry.knows(b.backend)]
-    problems += [f"llm_budget(backend={name!r}): {run.registry.unknown(name)}" for name in unknown]
+    needs_engine = takes(item, BACKEND) or choice.mark is not None
+    for name in (budget.backend for budget in budgets.values() if budget.backend):
+        problems += [
+            f"llm_budget(backend={name!r}): {p}" for p in run.registry.visible_problems(name, visible)
+        ]
     spec = None
     if needs_engine and not problems:
         spec = _caught(lambda: spec_for(run.settings, run.registry, choice.mark, choice.backend), problems)
     if spec is not None:
-        problems += run.registry.problems(spec)
+        invisible = list(run.registry.visible_problems(spec.backend, visible))
+        problems += invisible or run.registry.problems(spec)
     kept = tuple(b for b in budgets.values() if spec is None or b.backend in (None, spec.backend))
     return TestPlan(
-        spec, choice, kept, tuple(problems), comparisons=len(gated_metrics(kept)), quality=quality
+        spec,
+        choice,
+        kept,
+        tuple(problems),
+        comparisons=len(gated_metrics(kept)),
+        quality=quality,
+        must_measure=_asks_for_client(item) or any(mark.name == BUDGET for own in layers.own for mark in own),
     )
+
+
+def _asks_for_client(item: pytest.Item) -> bool:
+    return CLIENT in getattr(item, "fixturenames", ())
+
+
+def _about_parameters(item: pytest.Item) -> Iterator[str]:
+    """What is wrong with a test that chooses its engine in another way than by marks and settings."""
+    callspec = getattr(item, "callspec", None)
+    values = callspec.params if callspec is not None else {}
+    for fixture in (CLIENT, BACKEND, OPTIONS):
+        if fixture in values and (takes(item, fixture) or takes(item, CLIENT)):
+            yield (
+                f"parametrize({fixture!r}, …) does not choose the engine; write one mark for each, as in "
+                f'@pytest.mark.llm_backend("transformers", model="…"): the test then runs once on each'
+            )
+            return
+    other = overriding(item, BACKEND)
+    if other and takes(item, CLIENT) and any(mark.name == BACKEND for mark in layers_of(item).ours):
+        yield (
+            f"llm_backend(…) has no effect on this test: the fixture llm_backend in {_file_of(other)} "
+            f"stands before the plugin's; rename it, or let it ask for the original"
+        )
 
 
 def _caught(make: Callable[[], T], problems: list[str]) -> T | None:
@@ -96,7 +150,9 @@ def _choices(definition: pytest.Item, own: Sequence[pytest.Mark], run: Run) -> l
 
     `own` are the marks of the parameter set that the run is for: they stand before all others.
     """
-    return _distinct(_closest([list(own), *_layers(definition)], definition.path.parent), run)
+    backends_of(definition)  # the registry has to know them
+    layers = [list(own), *layers_of(definition).all]
+    return _distinct(_closest(layers, definition.path.parent), run)
 
 
 def _distinct(marks: Sequence[BackendMark], run: Run) -> list[Choice]:
@@ -118,19 +174,27 @@ def _engine(spec: EngineSpec) -> tuple[str, str | None, str]:
     return spec.backend, spec.model, spec.precision
 
 
-def _choice(item: pytest.Item, layers: list[list[pytest.Mark]], run: Run) -> Choice:
+def _choice(item: pytest.Item, layers: Layers, run: Run) -> Choice:
     callspec = getattr(item, "callspec", None)
+    marks = _closest(layers.all, item.path.parent)
     if callspec is not None and PARAMETER in callspec.params:
         chosen: Choice = callspec.params[PARAMETER]
+        if chosen not in _distinct(marks, run):
+            raise SettingsError(
+                f"llm_backend({marks[0].name!r}) was added to a test that runs once on each of several "
+                f"backends, when these were settled already: write it at the test, or run it with "
+                f"--llmspeed-backend={marks[0].name}"
+            )
         return chosen
-    marks = _closest(layers, item.path.parent)
     if len(marks) <= 1 and len(run.settings.backends) <= 1:
         return Choice(marks[0] if marks else None)
     if len(choices := _distinct(marks, run)) == 1:
         return choices[0]
+    first = choices[0].backend or (choices[0].mark and choices[0].mark.name)
     raise SettingsError(
-        "it should run once on each of several backends, which a test that is no function with "
-        "our fixture among its arguments cannot: name one backend"
+        f"several backends apply ({', '.join(choice.id for choice in choices)}), but only test functions "
+        f"with llm_client or llm_backend among their arguments can run once on each: keep one llm_backend "
+        f"mark, or name one backend, as in --llmspeed-backend={first}"
     )
 
 
@@ -162,12 +226,15 @@ def _merged(layers: Sequence[Sequence[pytest.Mark]]) -> dict[Any, Budget]:
     return merged
 
 
-def _quality(
-    item: pytest.Item, layers: Sequence[Sequence[pytest.Mark]], run: Run
-) -> tuple[PlannedCheck, ...]:
-    """The checks that the closest node with quality marks asks for, one for each prompt file."""
-    marks = next((found for layer in layers if (found := [m for m in layer if m.name == QUALITY])), [])
-    if marks and "llm_client" not in getattr(item, "fixturenames", ()):
+def _quality(item: pytest.Item, layers: Layers, run: Run) -> tuple[PlannedCheck, ...]:
+    """The checks that the closest node with quality marks asks for, one for each prompt file.
+
+    Inherited ones are for tests that ask for a client.
+    """
+    asked = _asks_for_client(item)
+    considered = layers.all if asked else layers.own
+    marks = next((found for layer in considered if (found := [m for m in layer if m.name == QUALITY])), [])
+    if marks and not asked:
         raise SettingsError("llm_quality asks through llm_client: put that among the test's arguments")
     folder = item.path.parent
     return tuple(
@@ -175,26 +242,6 @@ def _quality(
         for mark in marks
         for prompts in mark.args or (None,)
     )
-
-
-def _layers(item: pytest.Item) -> Iterator[list[pytest.Mark]]:
-    """The marks on an item, closest first: its parameter set, function, class, …, each in reading order."""
-    callspec = getattr(item, "callspec", None)
-    of_parameters = list(callspec.marks) if callspec is not None else []
-    yield of_parameters
-    for node in reversed(item.listchain()):
-        own = list(node.own_markers)
-        if node is item:
-            own = [mark for mark in own if not any(mark is other for other in of_parameters)]
-        yield own if _is_listed(node) else own[::-1]
-
-
-def _is_listed(node: Any) -> bool:
-    """True if the marks come from a `pytestmark` list, not from decorators, which stand upside down."""
-    if not isinstance(node, pytest.Class):
-        return not isinstance(node, pytest.Function)
-    marks = node.obj.__dict__.get("pytestmark", [])
-    return any(isinstance(mark, pytest.MarkDecorator) for mark in marks if isinstance(marks, list))
 
 
 def sorted_by_engine(items: Sequence[tuple[pytest.Item, TestPlan]]) -> list[pytest.Item]:
@@ -248,10 +295,24 @@ def _without(choice: Choice, parameters: str) -> str:
     return parameters.removesuffix(choice.id).removesuffix("-")
 
 
+def late_problems(item: pytest.Item, state: TestState) -> Iterator[str]:
+    """What marks ask of a test, now that its body has ended, that could not be done."""
+    yield from state.plan.problems
+    if state.leased is not None and state.plan.choice != state.leased:
+        yield (
+            "llm_backend was added when the engine of this test was running already: add it at collection, "
+            "or in a fixture that llm_backend comes after"
+        )
+    if state.plan.quality and state.probe is None:
+        yield f"llm_quality was not checked: {advice.nothing_measured(overridden_in(item))}"
+
+
 def overridden_in(item: pytest.Item) -> str | None:
     """Return the file of an `llm_client` fixture that stands before ours, None where ours is used."""
-    info = getattr(item, "_fixtureinfo", None)
-    found = info.name2fixturedefs.get("llm_client") if info is not None else None
-    if not found or found[-1].func.__module__ == "pytest_llmspeed.fixtures":
-        return None
-    return str(found[-1].func.__code__.co_filename)
+    other = overriding(item, CLIENT)
+    return None if other is None else _file_of(other)
+
+
+def _file_of(function: Any) -> str:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return "another place" if code is None else str(code.co_filename)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_llmspeed.state import TestState, run_of, state_or_none
+from pytest_llmspeed.state import TestState, is_marked, run_of, state_or_none
 
 if TYPE_CHECKING:
     from pytest_llmspeed.app.run import Run
@@ -25,20 +25,40 @@ class PerformanceFailure(pytest.fail.Exception):  # type: ignore[misc, name-defi
         super().__init__(message, pytrace=False)
 
 
+def fail_if_wrong(state: TestState) -> None:
+    """Fail a test in its set-up for what is wrong with its marks and settings."""
+    __tracebackhide__ = True
+    if state.plan.problems:
+        pytest.fail("\n".join(state.plan.problems), pytrace=False)
+
+
 def conclude(item: pytest.Item, *, body_passed: bool) -> None:
     """Judge what the body of a test measured; its record is then in the test's state.
 
     That a budgeted test measured nothing is its failure only if the body passed.
     """
-    from pytest_llmspeed.marks import overridden_in
+    state = _state_now(item)
+    if state is None:
+        return
+    from pytest_llmspeed.marks import late_problems, overridden_in
 
-    if state := state_or_none(item):
-        _cut_off(state)
-        raw, override = _raw_record(item, state), overridden_in(item)
-        budgets = state.plan.budgets if body_passed or raw.measurement.samples else ()
-        probed = tuple(state.probe.probed.values()) if state.probe else ()
-        state.record = run_of(item.config).judge(raw, budgets, override, probed)
-        _set_properties(item, state.record)
+    _cut_off(state)
+    raw, override = _raw_record(item, state), overridden_in(item)
+    counts = raw.measurement.samples or (body_passed and state.must_measure)
+    probed = tuple(state.probe.probed.values()) if state.probe else ()
+    record = run_of(item.config).judge(raw, state.budgets if counts else (), override, probed)
+    late = tuple(late_problems(item, state)) if body_passed else ()
+    state.record = replace(record, problems=(*late, *record.problems))
+    _set_properties(item, state.record)
+
+
+def _state_now(item: pytest.Item) -> TestState | None:
+    """The state of a test that is ours, with the marks that were added since it was collected."""
+    if state_or_none(item) is None and not is_marked(item):
+        return None
+    from pytest_llmspeed.marks import state_of
+
+    return state_of(item)
 
 
 def check_quality(item: pytest.Item) -> None:
@@ -46,7 +66,7 @@ def check_quality(item: pytest.Item) -> None:
 
     A check that the body itself has made is not made again.
     """
-    state = state_or_none(item)
+    state = _state_now(item)
     if state is None or state.probe is None or _body_failed(item):
         return
     for plan in state.plan.quality:
@@ -121,12 +141,12 @@ def _on_engine(record: TestRecord, engine: Engine, run: Run) -> TestRecord:
 
 def attach(report: pytest.TestReport, item: pytest.Item) -> None:
     """Put the record on its report, as builtins, so that it crosses from a worker to the controller."""
-    from pytest_llmspeed.core.record import test_to_builtins
-
     state = state_or_none(item)
     ends_here = report.when == "call" or (report.when == "setup" and report.failed)
     if state is None or not ends_here:
         return
+    from pytest_llmspeed.core.record import test_to_builtins
+
     record = state.record or _raw_record(item, state)
     text = run_of(item.config).settings.json_text
     shown = test_to_builtins(replace(record, outcome=_outcome(report)), text=text)

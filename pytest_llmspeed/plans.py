@@ -30,7 +30,8 @@ class TestPlan:
     """What a test is measured on and against.
 
     `problems` are sentences for the user; `comparisons` is how many metrics of it are compared;
-    `quality` are the checks of its answers that follow its body.
+    `quality` are the checks of its answers that follow its body. `must_measure` is False if its
+    budgets are inherited and it asks for no client: they are defaults of the tests beside it.
     """
 
     __test__ = False
@@ -41,6 +42,7 @@ class TestPlan:
     problems: tuple[str, ...]
     comparisons: int = 0
     quality: tuple[PlannedCheck, ...] = ()
+    must_measure: bool = True
 
     def on(self, backend: str) -> TestPlan:
         """The plan with the budgets that hold on a backend: which one may be known at run time only."""

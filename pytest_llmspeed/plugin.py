@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,6 @@ from pytest_llmspeed.fixtures import (
     llm_client,
 )
 from pytest_llmspeed.state import (
-    BACKEND,
     PLUGIN,
     STATE,
     TestState,
@@ -26,6 +25,8 @@ from pytest_llmspeed.state import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pytest_llmspeed.app.run import Run
 
 __all__ = ["_llmspeed_backend", "llm_backend", "llm_backend_options", "llm_client"]
@@ -70,15 +71,24 @@ class LLMSpeed:
         self.config = config
         self._deselected = False
         self._interrupted = False
+        self._backends: dict[Path, Mapping[str, str]] = {}
 
     @cached_property
     def run(self) -> Run:
         from pytest_llmspeed.app.run import Run
 
-        backends: dict[str, str] = {}
-        for targets in reversed(self.config.hook.pytest_llmspeed_backends(config=self.config)):
-            backends |= targets
-        return Run(options.read(self.config), backends, self.config.rootpath)
+        return Run(options.read(self.config), {}, self.config.rootpath)
+
+    def backends_of(self, item: pytest.Item) -> Mapping[str, str]:
+        """The backends that plugins and the conftests above a test give: name → "module:Class"."""
+        folder = item.path.parent
+        if folder not in self._backends:
+            found: dict[str, str] = {}
+            for targets in reversed(item.ihook.pytest_llmspeed_backends(config=self.config)):
+                found |= targets
+            self._backends[folder] = found
+            self.run.registry.learn(found)
+        return self._backends[folder]
 
     @property
     def is_used(self) -> bool:
@@ -97,7 +107,7 @@ class LLMSpeed:
 
     @pytest.hookimpl(trylast=True)
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        if uses_plugin(metafunc.definition) or BACKEND in metafunc.fixturenames:
+        if uses_plugin(metafunc.definition):
             from pytest_llmspeed.marks import run_on_each_backend
 
             run_on_each_backend(metafunc, self.run)
@@ -138,15 +148,19 @@ class LLMSpeed:
         if identities and self.is_full_run:
             self._note_collected(identities)
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
+        __tracebackhide__ = True
         if state := state_or_none(item):
-            item.stash[STATE] = TestState(state.plan)
-            if state.plan.problems:
-                pytest.fail("\n".join(state.plan.problems), pytrace=False)
+            item.stash[STATE] = TestState(state.plan, state.marks, tuple(item.own_markers))
+        returned = yield
+        if state := state_or_none(item):
+            outcome.fail_if_wrong(state)
+        return returned
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        __tracebackhide__ = True
         try:
             returned = yield
             outcome.check_quality(item)
@@ -164,6 +178,7 @@ class LLMSpeed:
     def pytest_runtest_makereport(
         self, item: pytest.Item
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        __tracebackhide__ = True
         report = yield
         outcome.attach(report, item)
         return report

@@ -2,48 +2,110 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from pytest_llmspeed.app.run import Run
+    from pytest_llmspeed.core.budgets import Budget
     from pytest_llmspeed.core.record import TestRecord
     from pytest_llmspeed.edges.engines.base import Engine
     from pytest_llmspeed.measuring.probe import Probe
     from pytest_llmspeed.measuring.recorder import Recorder
-    from pytest_llmspeed.plans import TestPlan
+    from pytest_llmspeed.plans import Choice, TestPlan
 
 BACKEND, BUDGET, QUALITY = "llm_backend", "llm_budget", "llm_quality"
+NAMES = (BACKEND, BUDGET, QUALITY)
+"""Our marks; the first is also a fixture."""
+CLIENT, OPTIONS = "llm_client", "llm_backend_options"
 PLUGIN = "llmspeed-run"
+FIXTURES = "pytest_llmspeed.fixtures"
 
 
 class TestState:
-    """What one test has come to: made anew by each set-up, so that a re-run starts empty."""
+    """What one test has come to: made again by each set-up, so that a re-run starts empty.
+
+    `marks` are those that its plan was made from, `at_setup` all of its own when it was set up, `leased`
+    and `backend` are the choice and the backend that its engine was leased for.
+    """
 
     __test__ = False
 
-    def __init__(self, plan: TestPlan) -> None:
+    def __init__(
+        self, plan: TestPlan, marks: Sequence[pytest.Mark], at_setup: Sequence[pytest.Mark] | None = None
+    ) -> None:
         self.plan = plan
+        self.marks = marks
+        self.at_setup = at_setup
+        self.leased: Choice | None = None
+        self.backend: str | None = None
         self.recorder: Recorder | None = None
         self.probe: Probe | None = None
         self.engine: Engine | None = None
         self.record: TestRecord | None = None
+
+    @property
+    def budgets(self) -> Sequence[Budget]:
+        """The budgets that hold on the leased backend: which one may be known at run time only."""
+        plan = self.plan if self.backend is None else self.plan.on(self.backend)
+        return plan.budgets
+
+    @property
+    def must_measure(self) -> bool:
+        """True if the test fails where it has budgets and measured nothing."""
+        return self.plan.must_measure or self.recorder is not None
 
 
 STATE = pytest.StashKey[TestState]()
 
 
 def uses_plugin(item: pytest.Item) -> bool:
-    """True if the test asks for our fixtures by name, or has one of our marks."""
-    names = getattr(item, "fixturenames", ())
-    return BACKEND in names or any(any(item.iter_markers(mark)) for mark in (BACKEND, BUDGET, QUALITY))
+    """True if the test asks for our fixtures, or has one of our marks of its own.
+
+    A mark that it inherits from its class or module is a default for tests that ask for a client, if
+    only for one of the project's own that has taken the name.
+    """
+    if is_marked(item) or takes(item, CLIENT) or takes(item, BACKEND):
+        return True
+    asks = CLIENT in getattr(item, "fixturenames", ())
+    return asks and any(any(item.iter_markers(name)) for name in (BUDGET, QUALITY))
+
+
+def is_marked(item: pytest.Item) -> bool:
+    """True if one of our marks stands on the test itself."""
+    return any(mark.name in NAMES for mark in item.own_markers)
+
+
+def takes(item: pytest.Item, fixture: str) -> bool:
+    """True if the test asks for a fixture of ours, not for one of the project's that has its name."""
+    return fixture in getattr(item, "fixturenames", ()) and overriding(item, fixture) is None
+
+
+def overriding(item: pytest.Item, fixture: str) -> Any | None:
+    """Return the fixture function that stands before ours and does not ask for it, None if there is none."""
+    info = getattr(item, "_fixtureinfo", None)
+    found = info.name2fixturedefs.get(fixture, ()) if info is not None else ()
+    for definition in reversed(found):
+        if getattr(definition.func, "__module__", None) == FIXTURES:
+            return None
+        if fixture not in definition.argnames:
+            return definition.func
+    return found[-1].func if found else None
 
 
 def run_of(config: pytest.Config) -> Run:
     """Return the run of a pytest invocation, made when first needed."""
     run: Run = config.pluginmanager.get_plugin(PLUGIN).run  # type: ignore[union-attr]
     return run
+
+
+def backends_of(item: pytest.Item) -> Mapping[str, str]:
+    """Return the backends that a test may name: those of plugins and of the conftests that it is below."""
+    found: Mapping[str, str] = item.config.pluginmanager.get_plugin(PLUGIN).backends_of(item)  # type: ignore[union-attr]
+    return found
 
 
 def state_or_none(item: pytest.Item) -> TestState | None:

@@ -58,7 +58,7 @@ class LLMClient:
         engine: Engine,
         loop: LoopThread,
         recorder: Recorder,
-        budgets: Sequence[Budget] = (),
+        budgets: Callable[[], Sequence[Budget]] = tuple,
         *,
         quality_check: QualityCheck | None = None,
     ) -> None:
@@ -147,7 +147,7 @@ class LLMClient:
         label = label_of(label)
         start, needed = self._recorder.count, self._rounds_needed(label)
         if rounds == "auto":
-            enough = steady_enough(self._recorder, start, requests_needed(self._budgets, label, 0))
+            enough = steady_enough(self._recorder, start, requests_needed(self._budgets(), label, 0))
             planned = round_loop(
                 self._recorder, max(AUTO_STOPS[-1], needed), warmup, body=False, enough=enough
             )
@@ -256,7 +256,7 @@ class LLMClient:
             slo=slo,
             label=label_of(label),
         )
-        budgets = [budget for budget in self._budgets if budget.label in (None, label_of(label))]
+        budgets = [budget for budget in self._budgets() if budget.label in (None, label_of(label))]
         return run_sweep(
             levels_of(concurrency, rates),
             asked,
@@ -345,7 +345,7 @@ class LLMClient:
 
     def _rounds_needed(self, label: str | None) -> int:
         """How many requests the budgets of a label need."""
-        return requests_needed(self._budgets, label, LEAST_ROUNDS)
+        return requests_needed(self._budgets(), label, LEAST_ROUNDS)
 
     def _send(self, request: Request, call: CallKind, label: str | None) -> tuple[Exchange, Sample]:
         """Send one request and record it."""

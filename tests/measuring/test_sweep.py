@@ -17,8 +17,8 @@ from pytest_llmspeed.measuring.recorder import Recorder
 
 def client(loop: LoopThread, budgets: dict[str, Any] | None = None, **options: Any) -> LLMClient:
     engine = CrowdEngine.start(EngineSpec.of("crowd", "m", None, {"crowded": 8, **options}))
-    limits = parse_budgets(budgets) if budgets else ()
-    return LLMClient(engine, loop, Recorder(), budgets=limits)
+    limits = tuple(parse_budgets(budgets)) if budgets else ()
+    return LLMClient(engine, loop, Recorder(), budgets=lambda: limits)
 
 
 def levels(curve: Curve) -> list[float]:

@@ -151,6 +151,7 @@ def test_several_backends_need_a_function_to_multiply(project: Project) -> None:
 
         @pytest.mark.llm_backend("scripted")
         @pytest.mark.llm_backend("scripted2")
+        @pytest.mark.usefixtures("llm_client")
         class TestIt(unittest.TestCase):
             def test_it(self): pass
         """

@@ -36,6 +36,24 @@ class Registry:
             self._loaded[name] = self._load(name)
         return self._loaded[name]
 
+    def learn(self, targets: Mapping[str, str]) -> None:
+        """Take in further backends; a name that is known keeps its class."""
+        for name, target in targets.items():
+            self._targets.setdefault(name, target)
+
+    def visible_problems(self, name: str, visible: Mapping[str, str]) -> Iterator[str]:
+        """Yield what keeps a test from naming a backend, where `visible` are those that it may name.
+
+        Conftests of two folders may give one name to two classes: one run can hold one of them.
+        """
+        if name not in visible:
+            yield f"no backend is called {name!r}; {did_you_mean(name, visible)}"
+        elif visible[name] != self._targets.get(name):
+            yield (
+                f"backend {name!r} is {visible[name]!r} here and {self._targets[name]!r} elsewhere in this "
+                f"run: give one of them another name, or run them apart"
+            )
+
     def knows(self, name: str) -> bool:
         """True if a backend has that name, loadable or not."""
         return name in self._targets
