@@ -94,7 +94,7 @@ def llama_server() -> argparse.ArgumentParser:
     """As llama-server's README lists them, those that the tests give."""
     parser = argparse.ArgumentParser()
     options(parser, "--model", "--alias", "--host", "--port", "--ctx-size", "--parallel", "--threads")
-    flags(parser, "--metrics")
+    flags(parser, "--metrics", "--no-context-shift")
     return parser
 
 

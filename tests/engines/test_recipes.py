@@ -94,17 +94,19 @@ def test_tensorrt_llm() -> None:
 
 
 def test_llama_server() -> None:
-    """llama-server is told with each request to forget the last prompt."""
+    """Each request turns the model's own penalties off and makes llama-server forget the last prompt."""
     made = launched_gguf(
         recipes.LLAMA_SERVER, context_length=2048, max_concurrency=2, threads=4, gpu_layers=99
     )
     assert words(made) == (
         "llama-server --model /models/m.gguf --alias m.gguf --host 127.0.0.1 --port 8123 --metrics "
-        "--ctx-size 2048 --n-gpu-layers 99 --parallel 2 --threads 4"
+        "--no-context-shift --ctx-size 2048 --n-gpu-layers 99 --parallel 2 --threads 4"
     )
     assert made.env == {"LLAMA_API_KEY": "secret"}
-    assert made.body == {"cache_prompt": False}
-    assert launched_gguf(recipes.LLAMA_SERVER, prefix_cache="warm").body == {"cache_prompt": True}
+    plain = {"repeat_penalty": 1.0, "xtc_probability": 0.0, "mirostat": 0}
+    assert made.body == {**plain, "cache_prompt": False}
+    warm = launched_gguf(recipes.LLAMA_SERVER, prefix_cache="warm")
+    assert warm.body == {**plain, "cache_prompt": True}
 
 
 def test_the_server_of_llama_cpp_python() -> None:

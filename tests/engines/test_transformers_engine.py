@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+import transformers
 from support import shows
 
-from pytest_llmspeed import EngineError, Event, Exchange, Request
+from pytest_llmspeed import EngineError, Event, Exchange, GenerationError, Request
 from pytest_llmspeed.core.metrics import sample_of
 from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.engines._tiny import TinyEngine
 from pytest_llmspeed.edges.engines._transformers import TransformersEngine
 from pytest_llmspeed.edges.engines.base import EngineSpec
+from pytest_llmspeed.edges.engines.generation import context_length
 from pytest_llmspeed.edges.engines.pool import Pool
 from pytest_llmspeed.edges.engines.registry import BUILT_IN, Registry
 from pytest_llmspeed.edges.loop import LoopThread
@@ -141,6 +144,112 @@ def test_sampling_follows_its_seed(tiny: TinyEngine) -> None:
         for seed in (1, 1, 2)
     ]
     assert texts[0] == texts[1] != texts[2]
+
+
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "penalties": {"repetition_penalty": 1.8, "encoder_repetition_penalty": 3.0, "no_repeat_ngram_size": 2},
+    "sampling": {"do_sample": True, "temperature": 0.6, "top_k": 5, "min_p": 0.9, "typical_p": 0.2},
+    "lengths": {"min_length": 40, "max_length": 5, "max_time": 0.001, "min_new_tokens": 30},
+    "ends": {"stop_strings": ["a"], "forced_eos_token_id": 3, "exponential_decay_length_penalty": [1, 2.0]},
+    "tokens": {
+        "suppress_tokens": [5, 6],
+        "begin_suppress_tokens": list(range(50)),
+        "bad_words_ids": [[7], [8]],
+        "sequence_bias": [[[9], 50.0]],
+        "forced_bos_token_id": 4,
+    },
+    "strategies": {
+        "num_beams": 3,
+        "penalty_alpha": 0.6,
+        "prompt_lookup_num_tokens": 3,
+        "guidance_scale": 2.0,
+    },
+    "several": {
+        "num_return_sequences": 3,
+        "do_sample": True,
+        "num_beam_groups": 3,
+        "diversity_penalty": 0.5,
+        "renormalize_logits": True,
+    },
+    "other": {
+        "watermarking_config": {"greenlist_ratio": 0.2},
+        "remove_invalid_values": True,
+        "use_cache": False,
+    },
+}
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_a_models_own_defaults_change_no_answer(
+    tiny: TinyEngine, tiny_model: Path, tmp_path: Path, name: str
+) -> None:
+    """Greedy is the argmax, and sampling draws as asked, whatever generation_config.json holds."""
+    folder = shutil.copytree(tiny_model, tmp_path / "model")
+    (folder / "generation_config.json").write_text(json.dumps(DEFAULTS[name]))
+    engine = TransformersEngine.start(spec("transformers", folder, threads=1))
+    for temperature in (0.0, 0.9):
+        found, expected = (
+            answer(each, "say it, friend", max_tokens=24, temperature=temperature) for each in (engine, tiny)
+        )
+        assert found.error is None
+        assert found.token_ids == expected.token_ids
+    scores = [asyncio.run(each.score(Request("hello"), (1, 2, 3), 2)).logprobs for each in (engine, tiny)]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-4)
+
+
+def test_each_of_a_models_end_tokens_ends_an_answer(
+    tiny: TinyEngine, tiny_model: Path, tmp_path: Path
+) -> None:
+    """Of generation_config.json the list of end tokens counts."""
+    usual = answer(tiny, max_tokens=24).token_ids or ()
+    end = usual[10]
+    folder = shutil.copytree(tiny_model, tmp_path / "model")
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [end, 99]}))
+    found = answer(TransformersEngine.start(spec("transformers", folder, threads=1)), max_tokens=24)
+    assert found.finish_reason == "stop"
+    assert found.token_ids == usual[: usual.index(end) + 1]
+
+
+def test_a_prompt_that_fills_the_context_is_an_error(tiny: TinyEngine) -> None:
+    """It names both lengths; one token less leaves room for an answer of one token."""
+    context = 8192
+    error = answer(tiny, "x" * context, endpoint="completions", max_tokens=4).error or ""
+    assert f"the prompt has {context} tokens, the context is max_position_embeddings={context}" in error
+    with pytest.raises(GenerationError, match=f"{context + 1} tokens to read, the context is {context}"):
+        asyncio.run(tiny.score(Request("x" * context, endpoint="completions"), (1, 2), 1))
+
+
+def test_an_answer_ends_where_the_context_does(tiny_model: Path, tmp_path: Path) -> None:
+    """No token is generated at a position that the model does not have."""
+    folder = shutil.copytree(tiny_model, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text()) | {"max_position_embeddings": 32}
+    (folder / "config.json").write_text(json.dumps(config))
+    engine = TransformersEngine.start(spec("transformers", folder, threads=1))
+    found = sample_of(answer(engine, "x" * 30, endpoint="completions", max_tokens=10))
+    assert (found.prompt_tokens, found.output_tokens, found.finish_reason) == (30, 2, "length")
+
+
+@pytest.mark.parametrize(
+    ("rope", "context"),
+    [
+        (None, 100),
+        ({"rope_type": "default"}, 100),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 100}, 400),
+        ({"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 50}, 100),
+        ({"rope_type": "linear", "factor": 2.0}, 200),
+        ({"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 12}, 100),
+    ],
+)
+def test_a_stretched_context_is_known(rope: dict[str, Any] | None, context: int) -> None:
+    """The scaling of rotary embeddings counts, unless max_position_embeddings is stretched already."""
+    config = transformers.LlamaConfig(max_position_embeddings=100)
+    config.rope_parameters = rope
+    assert context_length(config) == context
+
+
+def test_positions_without_end_have_no_context() -> None:
+    """A model with ALiBi, or without attention, names none."""
+    assert context_length(transformers.BloomConfig()) is None
 
 
 def test_a_request_ends_at_its_time_limit(tiny: TinyEngine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.engines import precision
 from pytest_llmspeed.edges.engines.answering import OnEvent, across, in_worker
 from pytest_llmspeed.edges.engines.base import EngineSpec
-from pytest_llmspeed.edges.engines.generation import Generation, encoded
+from pytest_llmspeed.edges.engines.generation import Generation, encoded, set_aside_defaults
 from pytest_llmspeed.edges.engines.model_files import ModelSource
 from pytest_llmspeed.edges.engines.scoring import score
 
@@ -42,6 +42,7 @@ class TransformersEngine:
 
     def __init__(self, name: str, model: Any, tokenizer: Any, spec: EngineSpec, revision: str | None) -> None:
         self._model, self._tokenizer = model, tokenizer
+        set_aside_defaults(model)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="llmspeed-generate")
         self._threads_before = set_threads(spec.options.get("threads"))
         self.backend = Backend(

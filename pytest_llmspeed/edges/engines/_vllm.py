@@ -17,6 +17,7 @@ from pytest_llmspeed.core.exchange import Event, Exchange, Request
 from pytest_llmspeed.core.quality.scores import TokenScores
 from pytest_llmspeed.core.record import Backend
 from pytest_llmspeed.edges import clock
+from pytest_llmspeed.edges.engines.answering import too_long
 from pytest_llmspeed.edges.engines.base import ANY_OPTION, EngineSpec
 from pytest_llmspeed.edges.engines.child_output import ChildOutput
 from pytest_llmspeed.edges.engines.model_files import ModelSource
@@ -58,6 +59,7 @@ class VLLMEngine:
         self._one_token_a_yield = (
             not config.speculative_config and config.scheduler_config.stream_interval == 1
         )
+        self._context: int = config.model_config.max_model_len
         self._max_logprobs: int = config.model_config.max_logprobs
         self.max_concurrency: int = config.scheduler_config.max_num_seqs
         self.hardware = Hardware(gpus=_gpus(config.parallel_config.world_size))
@@ -116,6 +118,8 @@ class VLLMEngine:
     def _generate(self, tokens: list[int], params: Any) -> AsyncGenerator[Any, None]:
         from vllm import TokensPrompt
 
+        if len(tokens) >= self._context:
+            raise too_long(len(tokens), "max_model_len", self._context)
         prompt = TokensPrompt(prompt_token_ids=tokens)
         name = f"llmspeed-{next(self._request_ids)}"
         outputs: AsyncGenerator[Any, None] = self._engine.generate(prompt, params, name)

@@ -51,6 +51,14 @@ def no_template(request: Request) -> ValueError:
     )
 
 
+def too_long(prompt_tokens: int, name: str, context: int) -> ValueError:
+    """Return the error of a prompt that leaves no room for an answer; `name` is what sets the context."""
+    return ValueError(
+        f"the prompt has {prompt_tokens} tokens, the context is {name}={context}, answer included: "
+        "shorten the prompt, or set a larger context if the engine and the model have one"
+    )
+
+
 class Answering:
     """The answer to one request as its tokens come: their stamps, their text, and when it has to end.
 

@@ -16,7 +16,15 @@ from pytest_llmspeed.edges.engines.answering import (
     StopError,
     check_request,
     no_template,
+    too_long,
 )
+
+KEPT_DEFAULTS = ("bos_token_id", "eos_token_id", "pad_token_id", "cache_implementation")
+"""What of a model's own generation config stays in force."""
+STRETCHED = ("yarn", "linear", "dynamic")
+"""Kinds of rotary embedding that reach further than `max_position_embeddings`, by their factor."""
+UNLIMITED = 4096
+"""The limit of an answer that neither the request nor the model's context limits."""
 
 
 def encoded(model: Any, tokenizer: Any, request: Request) -> Any:
@@ -96,28 +104,62 @@ class Generation:
             )
 
     def _generation_config(self, prompt_tokens: int) -> Any:
-        """Greedy means argmax: penalties and sampling of the model's own defaults are set aside."""
+        """Return what the request asks for; the model has no other defaults left to add."""
         from transformers import GenerationConfig
 
         extra, request = self._request.extra_body, self._request
-        limit = request.limit or max(self._context() - prompt_tokens, 1)
         sampled = bool(request.temperature)
         sampling = {"temperature": request.temperature, "top_k": 0, "top_p": 1.0} if sampled else {}
         sampling |= {name: extra[name] for name in ("top_k", "top_p") if sampled and name in extra}
         return GenerationConfig(
-            max_new_tokens=limit,
+            max_new_tokens=self._limit(prompt_tokens),
             min_new_tokens=request.forced_tokens,
             do_sample=sampled,
-            num_beams=1,
-            repetition_penalty=1.0,
-            no_repeat_ngram_size=0,
             eos_token_id=sorted(self._ends) or None,
             pad_token_id=self._tokenizer.pad_token_id or next(iter(self._ends), 0),
             **sampling,
         )
 
-    def _context(self) -> int:
-        return int(getattr(self._model.config, "max_position_embeddings", 4096))
+    def _limit(self, prompt_tokens: int) -> int:
+        """Return how many tokens there may be; raises `ValueError` if the prompt leaves room for none."""
+        context = context_length(self._model.config)
+        if context is None:
+            return self._request.limit or UNLIMITED
+        if prompt_tokens >= context:
+            raise too_long(prompt_tokens, "max_position_embeddings", context)
+        return min(self._request.limit or context, context - prompt_tokens)
+
+
+def context_length(config: Any) -> int | None:
+    """Return how many tokens a model's positions reach, from its configuration; None if they have no end.
+
+    A stretched rotary embedding reaches further than the positions that the model was trained on, but
+    for those kinds whose `max_position_embeddings` is the stretched length already.
+    """
+    text = config.get_text_config()
+    trained = getattr(text, "max_position_embeddings", None) or getattr(text, "max_seq_len", None)
+    if not trained:
+        return None
+    rope = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
+    kind, factor = rope.get("rope_type", rope.get("type")), rope.get("factor")
+    if not factor or kind not in STRETCHED:
+        return int(trained)
+    if original := rope.get("original_max_position_embeddings"):
+        return max(int(trained), int(original * factor))
+    return int(trained * factor)
+
+
+def set_aside_defaults(model: Any) -> None:
+    """Leave of a model's own generation config its end tokens, and how its cache is kept.
+
+    `generate` takes what a request does not set from there, whatever it is: penalties, suppressed
+    tokens, time limits, beams. So greedy would not be the argmax, nor the same on every engine.
+    """
+    from transformers import GenerationConfig
+
+    own = model.generation_config
+    kept = {name: value for name in KEPT_DEFAULTS if (value := getattr(own, name, None)) is not None}
+    model.generation_config = GenerationConfig(**kept)
 
 
 def _end_tokens(model: Any, tokenizer: Any) -> frozenset[int]:

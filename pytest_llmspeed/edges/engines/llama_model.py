@@ -12,7 +12,14 @@ from typing import Any
 from pytest_llmspeed.core.errors import GenerationError
 from pytest_llmspeed.core.exchange import Exchange, Request
 from pytest_llmspeed.core.quality.scores import TokenScores
-from pytest_llmspeed.edges.engines.answering import SEED, Answering, StopError, check_request, no_template
+from pytest_llmspeed.edges.engines.answering import (
+    SEED,
+    Answering,
+    StopError,
+    check_request,
+    no_template,
+    too_long,
+)
 from pytest_llmspeed.edges.engines.llama_scoring import score
 
 LONGEST_PIECE = 512
@@ -70,7 +77,7 @@ class LlamaModel:
         context: int = self._llama.n_ctx()
         limit = min(request.limit or context, context - len(prompt))
         if limit < 1:
-            raise ValueError(f"the prompt has {len(prompt)} tokens, the context is n_ctx={context}")
+            raise too_long(len(prompt), "n_ctx", context)
         forced = min(request.forced_tokens or 0, limit)
         with self._sampler(request, endless=True) as endless, self._sampler(request, endless=False) as free:
             cached_tokens = self._read(prompt)

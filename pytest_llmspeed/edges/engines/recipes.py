@@ -220,8 +220,9 @@ LLAMA_SERVER = Recipe(
     base=Way(
         arguments=(
             *("--model", "{model}", "--alias", "{name}"),
-            *("--host", "{host}", "--port", "{port}", "--metrics"),
-        )
+            *("--host", "{host}", "--port", "{port}", "--metrics", "--no-context-shift"),
+        ),
+        body=LLAMA_CPP.plain,
     ),
     options={
         "context_length": _argument("--ctx-size"),

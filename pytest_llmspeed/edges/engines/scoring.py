@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytest_llmspeed.core.quality.scores import TokenScores
+from pytest_llmspeed.edges.engines.generation import context_length
 
 
 def score(model: Any, prompt: Any, token_ids: Sequence[int], top: int) -> TokenScores:
@@ -13,20 +14,21 @@ def score(model: Any, prompt: Any, token_ids: Sequence[int], top: int) -> TokenS
 
     `prompt` is what a tokenizer returns, of one text. The tokens go the way that they were generated,
     one at a time through the cache, whose kernels are others than those of a prompt: what is wrong
-    there shows. Log-probabilities are made in float32.
+    there shows. Log-probabilities are made in float32. Raises `ValueError` for more tokens than the
+    model's context holds.
     """
     import torch
     from transformers import GenerationConfig
 
     if not token_ids:
         return TokenScores((), (), ())
+    read, context = prompt["input_ids"].shape[-1] + len(token_ids) - 1, context_length(model.config)
+    if context is not None and read > context:
+        raise ValueError(f"prompt and answer have {read} tokens to read, the context is {context}")
     forced = _Forced(token_ids, top)
     config = GenerationConfig(
         max_new_tokens=len(token_ids),
         do_sample=False,
-        num_beams=1,
-        repetition_penalty=1.0,
-        no_repeat_ngram_size=0,
         eos_token_id=None,
         pad_token_id=0,
     )

@@ -49,6 +49,8 @@ class Dialect:
         }
 
 
+LLAMA_CPP_PLAIN = {"repeat_penalty": 1.0, "xtc_probability": 0.0, "mirostat": 0}
+"""A GGUF file may bring penalties and samplers along: XTC drops the likeliest token, greedy or not."""
 EXACT = {"ignore_eos": True, "min_tokens": VALUE}
 DIALECTS = {
     dialect.owned_by: dialect
@@ -56,7 +58,7 @@ DIALECTS = {
         Dialect("vllm", EXACT, {"repetition_penalty": 1.0}, {"cache_salt": SALT}, {"return_token_ids": True}),
         Dialect("sglang", EXACT, {"repetition_penalty": 1.0}, {"cache_salt": SALT}),
         Dialect("tensorrt_llm", EXACT),
-        Dialect("llamacpp", {"ignore_eos": True}, {"repeat_penalty": 1.0}, {"cache_prompt": False}),
+        Dialect("llamacpp", {"ignore_eos": True}, LLAMA_CPP_PLAIN, {"cache_prompt": False}),
         # the server of llama-cpp-python, which calls itself so
         Dialect("me", {"min_tokens": VALUE}, {"repeat_penalty": 1.0}),
     )
