@@ -10,13 +10,16 @@ READY := $(VENV)/.ready
 # The tests start pytest some thousand times, and pip compiles nothing here: each module is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-engines lint clean
+.PHONY: demo test test-odd-conditions test-engines lint clean
 
 demo: $(READY)
 	$(BIN)/python .ci/demo.py
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+
+test-odd-conditions: $(READY)
+	.ci/odd-conditions
 
 test-engines: $(READY)
 	$(BIN)/python .ci/engines.py $(ALSO)

@@ -46,6 +46,7 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Proje
         monkeypatch.delenv(known.variable, raising=False)
     for variable in ("CI", "BUILD_NUMBER", "GITHUB_STEP_SUMMARY"):  # pytest, and the plugin, print more there
         monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")  # whatever terminal the tests run on
     monkeypatch.setenv("TMPDIR", str(pytester.mkdir("tmp")))  # locks of its own: nobody else to wait for
     monkeypatch.setattr(tempfile, "tempdir", None)
     gc.collect()

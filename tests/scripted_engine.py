@@ -22,7 +22,9 @@ from typing import Any, ClassVar, Self
 from pytest_llmspeed import Backend, EngineError, EngineSpec, Event, Exchange, Hardware, Request, Usage
 from pytest_llmspeed.core.quality.scores import TokenScores
 
-_clock_s = count(1000)
+START_S = -1_000_000
+"""Long before any clock of a machine, which counts from its start: no schedule finds the script late."""
+_clock_s = count(START_S)
 
 
 def setting(name: str, default: float) -> float:
@@ -171,7 +173,7 @@ class CrowdEngine(ScriptedEngine):
 
     def __init__(self, spec: EngineSpec) -> None:
         super().__init__(spec)
-        self._now_s = 1000.0
+        self._now_s = float(START_S)
         self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
         self._order = count()
 

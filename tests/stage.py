@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import struct
 import sys
 from pathlib import Path
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from support import Project
 
 STAND_IN = Path(__file__).parent / "stand_in_server.py"
-OWN = f"{sys.executable} {STAND_IN} plain --host {{host}} --port {{port}} --model {{model}}"
+STAND_IN_COMMAND = shlex.join([sys.executable, str(STAND_IN)])
+OWN = f"{STAND_IN_COMMAND} plain --host {{host}} --port {{port}} --model {{model}}"
 """A command of the user's own."""
 
 
@@ -34,7 +36,7 @@ class Stage:
     def program(self, engine: str) -> str:
         """An executable that stands in for an engine's."""
         path = self.project.path / f"stand-in-{engine}"
-        path.write_text(f'#!/bin/sh\nexec {sys.executable} {STAND_IN} {engine} "$@"\n')
+        path.write_text(f'#!/bin/sh\nexec {STAND_IN_COMMAND} {engine} "$@"\n')
         path.chmod(0o755)
         return str(path)
 

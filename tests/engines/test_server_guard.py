@@ -185,7 +185,8 @@ def test_workers_that_left_the_server_s_group_are_ended_too(stage: Stage) -> Non
     wait_for(lambda: nothing_is_left(stage))
 
 
-DOCKER = """#!{python}
+DOCKER = """#!/bin/sh
+"exec" "{python}" "$0" "$@"  # a line of both languages: no interpreter with a space can follow #!
 import json, os, runpy, sys, time
 with open({calls!r}, "a") as file:
     file.write(json.dumps(sys.argv[1:]) + "\\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -173,7 +174,8 @@ def test_an_unknown_option_is_a_usage_error(stage: Stage) -> None:
 
 def test_a_real_engine_by_a_command_of_one_s_own(stage: Stage, tiny_model: Path) -> None:
     """`transformers serve`, started for the test: streamed, counted, and gone after it."""
-    command = f"{Path(sys.executable).parent}/transformers serve {{model}} --host {{host}} --port {{port}}"
+    program = shlex.quote(str(Path(sys.executable).with_name("transformers")))
+    command = f"{program} serve {{model}} --host {{host}} --port {{port}}"
     options = {"model": str(tiny_model), "health_path": "/health", "env": {"HF_HUB_OFFLINE": "1"}}
     body = "def test_it(self, llm_client): assert llm_client.measure('hi', max_tokens=16, rounds=5).text"
     stage.run("server", body, command=command, **options).assert_outcomes(passed=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -106,7 +107,9 @@ def test_the_work_of_a_server_and_its_workers_is_ours() -> None:
     """The processor time of a process and of all that descend from it is not that of others."""
     work = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
     server = subprocess.Popen(
-        ["sh", "-c", f"{sys.executable} -c '{work}'; true"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ["sh", "-c", f"{shlex.quote(sys.executable)} -c '{work}'; true"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     with server:
         assert server.stdout is not None
