@@ -57,7 +57,7 @@ def state_of(item: pytest.Item) -> TestState:
 
 def plan_for(item: pytest.Item, run: Run, layers: Layers) -> TestPlan:
     """Return the plan of a test; never raises, mistakes are its `problems`."""
-    problems = list(_about_parameters(item))
+    problems = [*run.store_problems, *_about_parameters(item)]
     visible = backends_of(item)
     choice = _caught(lambda: _choice(item, layers, run), problems) or Choice()
     budgets = _caught(lambda: _merged(layers.all), problems) or {}

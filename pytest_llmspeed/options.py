@@ -63,12 +63,28 @@ def add(parser: pytest.Parser) -> None:
 def check(config: pytest.Config) -> None:
     """Raise `UsageError` for options that contradict each other or cannot be carried out."""
     given = config.option
-    if not (given.llmspeed_update_baseline or given.llmspeed_accept is not None):
-        return
+    if given.llmspeed_update_baseline or given.llmspeed_accept is not None:
+        _check_update(config)
+    elif given.llmspeed_store is not None:
+        _check_store(read(config))
+
+
+def _check_store(settings: Settings) -> None:
+    """Raise `UsageError` for a store on the command line that is not a readable folder."""
     from pytest_llmspeed.core.errors import StoreError
     from pytest_llmspeed.edges.store.folder import FolderStore
 
-    settings = read(config)
+    try:
+        FolderStore(settings.store_folder).check_readable("--llmspeed-store")
+    except StoreError as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def _check_update(config: pytest.Config) -> None:
+    from pytest_llmspeed.core.errors import StoreError
+    from pytest_llmspeed.edges.store.folder import FolderStore
+
+    given, settings = config.option, read(config)
     if problems := settings.problems():
         raise pytest.UsageError("\n".join(problems))
     if given.collectonly:
@@ -88,6 +104,14 @@ def show(run: Run, terminal: pytest.TerminalReporter) -> None:
         terminal.section("llmspeed")
         for line in lines:
             terminal.write_line(line)
+
+
+def show_unused(terminal: pytest.TerminalReporter) -> None:
+    """Write that an update had nothing to store: none of the tests uses the plugin."""
+    from pytest_llmspeed.core import advice
+
+    terminal.section("llmspeed")
+    terminal.write_line(advice.update_outcome(0, {}))
 
 
 def read(config: pytest.Config) -> Settings:

@@ -143,6 +143,8 @@ def attach(report: pytest.TestReport, item: pytest.Item) -> None:
     """Put the record on its report, as builtins, so that it crosses from a worker to the controller."""
     state = state_or_none(item)
     ends_here = report.when == "call" or (report.when == "setup" and report.failed)
+    if state is not None and report.when == "setup" and report.skipped:
+        report.llmspeed = None  # type: ignore[attr-defined]
     if state is None or not ends_here:
         return
     from pytest_llmspeed.core.record import test_to_builtins
@@ -181,6 +183,8 @@ def collect(report: pytest.TestReport, run: Run) -> None:
     from pytest_llmspeed.core.record import test_from_builtins
 
     shown: dict[str, Any] | None = getattr(report, "llmspeed", None)
+    if shown is None and hasattr(report, "llmspeed"):
+        run.skipped.add(report.nodeid)
     if shown is not None:
         run.records[report.nodeid] = test_from_builtins(shown)
     attempt: str = report.outcome

@@ -203,6 +203,8 @@ class LLMSpeed:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self.is_used:
             options.show(self.run, terminalreporter)
+        elif self.config.option.llmspeed_update_baseline:
+            options.show_unused(terminalreporter)
 
     def pytest_unconfigure(self) -> None:
         if self.is_used:

@@ -7,7 +7,9 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from pytest_llmspeed.core import advice
 from pytest_llmspeed.core.baselines import Session, Window, current_level, gated_comparisons, window
 from pytest_llmspeed.core.decision import Prior
 from pytest_llmspeed.core.errors import StoreError
@@ -26,6 +28,7 @@ class _Environment:
     by_identity: dict[str, list[Session]]
     comparisons: int
     problems: tuple[str, ...]
+    unreadable: str | None = None
     priors: dict[str, Prior] = field(default_factory=dict)
 
 
@@ -73,7 +76,17 @@ class History:
 
     def elsewhere(self, environment: str) -> tuple[str, ...]:
         """Where else baselines are stored, if an environment has none."""
-        return () if self._of(environment).by_identity else tuple(self._store.environments())
+        if self._of(environment).by_identity:
+            return ()
+        return tuple(name for name in self._store.environments() if name != environment)
+
+    def folder(self, environment: str) -> Path:
+        """The folder that an environment's baselines are in, or would be."""
+        return self._store.folder_of(environment)
+
+    def unreadable(self, environment: str) -> str | None:
+        """A sentence if baselines are stored for an environment and none of them can be read, else None."""
+        return self._of(environment).unreadable
 
     def gone(self, collected: set[str]) -> list[str]:
         """The tests that were not collected, of the newest run file of each environment looked at.
@@ -91,13 +104,23 @@ class History:
 
     def _of(self, environment: str) -> _Environment:
         if environment not in self._loaded:
-            stored = self._store.load(environment)
-            by_identity: dict[str, list[Session]] = {}
-            for session in stored.sessions:
-                by_identity.setdefault(session.identity, []).append(session)
-            count = gated_comparisons(stored.sessions)
-            self._loaded[environment] = _Environment(by_identity, count, stored.problems)
+            self._loaded[environment] = self._load(environment)
         return self._loaded[environment]
+
+    def _load(self, environment: str) -> _Environment:
+        try:
+            stored = self._store.load(environment)
+        except StoreError as error:
+            return _Environment({}, 0, (), str(error))
+        by_identity: dict[str, list[Session]] = {}
+        for session in stored.sessions:
+            by_identity.setdefault(session.identity, []).append(session)
+        unreadable = (
+            advice.no_run_file_readable(str(self.folder(environment)), stored.files)
+            if stored.is_unreadable
+            else None
+        )
+        return _Environment(by_identity, gated_comparisons(stored.sessions), stored.problems, unreadable)
 
 
 def _newest(found: _Environment) -> Iterator[str]:

@@ -52,7 +52,8 @@ class Policy:
 class Case:
     """What one test is judged by: its budgets, its stored sessions, and M, the gate's comparisons.
 
-    `now` is the record as a session. `elsewhere` names other environments that have baselines.
+    `now` is the record as a session. `place` is the folder of this environment's baselines, `elsewhere`
+    names other environments that have some. `unreadable` says that none of those here can be read.
     `earlier` is the sentence of an earlier attempt of this test that was found slower.
     `overridden_in` names the file of an `llm_client` that is not ours. `priors` are those learned
     from the other stored tests, by metric. `quality` is what was asked of its answers.
@@ -62,7 +63,9 @@ class Case:
     window: Window
     now: Session
     comparisons: int = 1
+    place: str = ""
     elsewhere: tuple[str, ...] = ()
+    unreadable: str | None = None
     earlier: str | None = None
     overridden_in: str | None = None
     priors: Mapping[str, Prior] = field(default_factory=dict)
@@ -82,8 +85,13 @@ def judge(record: TestRecord, case: Case, policy: Policy) -> TestRecord:
         found = tuple(replace(each, verdict=Verdict.INVALID, reason=advice.worse_answers()) for each in found)
     verdict = Verdict.INVALID if invalid or worse else gravest([each.verdict for each in found])
     judged = replace(record, budgets=checks, comparisons=found, verdict=verdict)
-    missed = tuple(_missed(checks, case.budgets))
-    return _with_answers(_with_consequences(judged, missed + invalid + worse, case, policy), policy)
+    problems = (*_missed(checks, case.budgets), *invalid, *worse, *_gate_off(case, policy))
+    return _with_answers(_with_consequences(judged, problems, case, policy), policy)
+
+
+def _gate_off(case: Case, policy: Policy) -> tuple[str, ...]:
+    """The sentence that fails a test whose baselines cannot be read; an update stores new ones."""
+    return () if case.unreadable is None or policy.storing else (case.unreadable,)
 
 
 def _with_answers(record: TestRecord, policy: Policy) -> TestRecord:
@@ -213,7 +221,7 @@ def _with_consequences(
     elif worst is not None and worst.crept and policy.accept:
         accepted = policy.accept
     elif worst is not None:
-        failing = dict(_failing_options(record, policy))
+        failing = dict(_failing_options(record, case, policy))
         problems += tuple(
             advice.because_of(option, _advice(record, found, case, storing=False))
             for option, found in failing.items()
@@ -258,14 +266,23 @@ def slowdowns(record: TestRecord, case: Case) -> tuple[str, ...]:
     return tuple(advice.slower(each, changed) for each in worst if each.verdict is Verdict.SLOWER)
 
 
-def _failing_options(record: TestRecord, policy: Policy) -> Iterator[tuple[str, Comparison]]:
+def _failing_options(record: TestRecord, case: Case, policy: Policy) -> Iterator[tuple[str, Comparison]]:
     """The options that fail a test with such comparisons, each with the worst of those that it fails."""
-    required = [c for c in record.comparisons if CONSEQUENCES[c.verdict].fails_if_required]
+    required = [c for c in record.comparisons if _lacks_baseline(c, case)]
     if policy.require_baseline and required:
         yield "--llmspeed-require-baseline", max(required, key=severity)
     undecided = [c for c in record.comparisons if CONSEQUENCES[c.verdict].fails_if_strict]
     if policy.strict and undecided:
         yield "--llmspeed-strict", max(undecided, key=severity)
+
+
+def _lacks_baseline(found: Comparison, case: Case) -> bool:
+    """True if nothing is stored to compare with, also where a busy machine left nothing to decide."""
+    if CONSEQUENCES[found.verdict].fails_if_required:
+        return True
+    if found.stratum:
+        return not any(found.stratum in session.series for session in case.window.sessions)
+    return not case.window.sessions
 
 
 def _advice(record: TestRecord, found: Comparison, case: Case, *, storing: bool) -> str:
@@ -275,7 +292,7 @@ def _advice(record: TestRecord, found: Comparison, case: Case, *, storing: bool)
         Verdict.SUSPECT: lambda: advice.suspect(found),
         Verdict.INCONCLUSIVE: lambda: (advice.busy if is_busy else advice.inconclusive)(found),
         Verdict.FASTER: lambda: advice.faster(found, storing=storing),
-        Verdict.NO_BASELINE: lambda: advice.no_baseline(case.elsewhere, storing=storing),
+        Verdict.NO_BASELINE: lambda: advice.no_baseline(case.place, case.elsewhere, storing=storing),
         Verdict.INCOMPARABLE: lambda: _incomparable(found, case, storing=storing),
     }
     maker = makers.get(found.verdict)

@@ -50,6 +50,7 @@ class Run:
         self.records: dict[str, TestRecord] = {}
         self.failed: dict[str, str] = {}
         self.failed_bodies: set[str] = set()
+        self.skipped: set[str] = set()
         self.rerun: set[str] = set()
         self.collected: set[str] | None = None
         self.stored_files: list[Path] = []
@@ -58,6 +59,7 @@ class Run:
         self._selected_comparisons = 0
         self._held_against: dict[str, tuple[Window, Session]] = {}
         self._write_problems: list[str] = []
+        self._not_stored: str | None = None
         self._earlier: dict[str, str] = {}
         self._started = clock.wall()
 
@@ -80,6 +82,21 @@ class Run:
             },
             options=self.settings.shown,
         )
+
+    @cached_property
+    def store_problems(self) -> tuple[str, ...]:
+        """Why no test can be compared with the store, if there is a reason."""
+        named = self.settings.origin("store")
+        try:
+            self.store.check_readable(None if named is None or self.settings.update else named.place)
+        except StoreError as error:
+            return (str(error),)
+        return ()
+
+    def _shown(self, path: Path) -> str:
+        """A path as a person would type it here: relative where it lies below the working directory."""
+        here = self.settings.cwd.resolve()
+        return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
     def environment_of(self, engine: Engine) -> str:
         """The environment that a session on `engine` belongs to."""
@@ -104,7 +121,9 @@ class Run:
             window=window,
             now=now,
             comparisons=self._comparisons(environment),
+            place=self._shown(self.history.folder(environment)),
             elsewhere=self.history.elsewhere(environment),
+            unreadable=self.history.unreadable(environment),
             earlier=self._earlier.get(record.nodeid),
             overridden_in=overridden_in,
             priors={
@@ -189,11 +208,21 @@ class Run:
 
         A step summary is nobody's order: one that cannot be written is told, and fails nothing.
         """
+        if self.settings.update:
+            self._not_stored = self._what_is_not_stored() if may_store else advice.update_stopped()
         writers = [self._write_baselines] if self.settings.update and may_store else []
         writers += [self._write_json, self._write_markdown]
         done = [self._is_done(writer) for writer in writers]
         self._is_done(self._add_to_step_summary)
         return all(done)
+
+    def _what_is_not_stored(self) -> str | None:
+        """The line on an update that stores less than all of its tests, None if it stores them all."""
+        refused = update.refused(self.finished)
+        if self.skipped:
+            refused["skipped"] = sorted(self.skipped | set(refused.get("skipped", ())))
+        stored = len(self.records.keys() - {test for tests in refused.values() for test in tests})
+        return advice.update_outcome(stored, refused) if refused or not stored else None
 
     def _is_done(self, writer: Callable[[], None]) -> bool:
         """Let something be written; return False, and keep the reason for the reports, if it cannot be."""
@@ -239,7 +268,8 @@ class Run:
     def _problems(self) -> list[str]:
         """What could not be read or written, and what is stored of tests that are gone."""
         said = [advice.gone(lost)] if (lost := self._gone()) else []
-        return [*self.history.problems, *self._write_problems, *said]
+        untold = [self._not_stored] if self._not_stored and not self._write_problems else []
+        return [*self.history.problems, *self._write_problems, *untold, *said]
 
     def _gone(self) -> list[str]:
         """The stored tests that no longer exist; of a file that was not looked into nothing is known."""

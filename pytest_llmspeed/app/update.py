@@ -11,6 +11,8 @@ from pytest_llmspeed.core.record import RunRecord, TestRecord, run_to_stored
 from pytest_llmspeed.core.verdicts import CONSEQUENCES
 from pytest_llmspeed.edges.store.folder import FolderStore
 
+BY_THE_SUITE = "slower as a suite"
+
 
 @dataclass(frozen=True, slots=True)
 class Write:
@@ -36,21 +38,40 @@ def plan(run: RunRecord) -> Iterator[Write]:
 def _by_the_suite(run: RunRecord, test: TestRecord) -> TestRecord:
     """The test as it is stored after the suite verdict: refused, unless that is accepted."""
     refused = run.suite is not None and run.suite.fails and run.suite.concerns(test)
-    return replace(test, problems=("slower as a suite",)) if refused else test
+    return replace(test, problems=(BY_THE_SUITE,)) if refused else test
+
+
+def refused(run: RunRecord) -> dict[str, list[str]]:
+    """Return the tests of a run that an update does not store: reason → node ids."""
+    reasons: dict[str, list[str]] = {}
+    for test in (_by_the_suite(run, test) for test in run.tests):
+        if (reason := why_not_stored(test)) is not None:
+            reasons.setdefault(reason, []).append(test.nodeid)
+    return reasons
 
 
 def may_be_stored(test: TestRecord) -> bool:
     """True if the test passed in all phases at once, on a quiet machine, with a verdict for the store."""
-    if (
-        test.outcome != "passed"
-        or test.partial
-        or test.rerun
-        or test.verdict is None
-        or test.problems
-        or test.was_disturbed
-    ):
-        return False
-    return test.accepted is not None or CONSEQUENCES[test.verdict].stored
+    return why_not_stored(test) is None
+
+
+def why_not_stored(test: TestRecord) -> str | None:
+    """Return in a word or two why an update does not store a test; None if it does."""
+    reasons = (
+        ("interrupted", test.partial),
+        (test.outcome, test.outcome != "passed"),
+        ("passed only when run again", test.rerun),
+        (BY_THE_SUITE, test.problems == (BY_THE_SUITE,)),
+        ("failed", bool(test.problems)),
+        ("machine busy", test.was_disturbed),
+        ("nothing to compare", test.verdict is None),
+        (str(test.verdict), not _has_a_verdict_for_the_store(test)),
+    )
+    return next((reason for reason, holds in reasons if holds), None)
+
+
+def _has_a_verdict_for_the_store(test: TestRecord) -> bool:
+    return test.accepted is not None or (test.verdict is not None and CONSEQUENCES[test.verdict].stored)
 
 
 def write(writes: Iterable[Write], store: FolderStore) -> list[Path]:

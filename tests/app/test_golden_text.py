@@ -94,10 +94,10 @@ def open_ended() -> Iterator[TestRecord]:
 
 def unknown() -> Iterator[TestRecord]:
     """Tests without a baseline that fits, and one whose baseline is old."""
-    yield a_test("new", UNKNOWN, advice=(advice.no_baseline(()),))
-    yield a_test("also_new", UNKNOWN, advice=(advice.no_baseline(()),))
-    yield a_test("elsewhere", UNKNOWN, advice=(advice.no_baseline(("h100-linux",)),))
-    required = advice.because_of("--llmspeed-require-baseline", advice.no_baseline(()))
+    yield a_test("new", UNKNOWN, advice=(advice.no_baseline("baselines/box", ()),))
+    yield a_test("also_new", UNKNOWN, advice=(advice.no_baseline("baselines/box", ()),))
+    yield a_test("elsewhere", UNKNOWN, advice=(advice.no_baseline("baselines/box", ("h100-linux",)),))
+    required = advice.because_of("--llmspeed-require-baseline", advice.no_baseline("baselines/box", ()))
     yield a_test("required", UNKNOWN, problems=(required,))
     other = replace(UNKNOWN, verdict=Verdict.INCOMPARABLE, reason="precision: bf16 → fp8")
     yield a_test("other_precision", other, advice=(advice.incomparable((other.reason,)),))

@@ -165,12 +165,12 @@ def test_an_interval_without_an_end_is_told_in_words(ci, said):
 
 def test_no_baseline_says_how_to_store_one():
     """The option, and nothing else where nothing is stored."""
-    assert advice.no_baseline(()) == "no baseline yet: store one with pytest --llmspeed-update-baseline"
+    assert advice.no_baseline("", ()) == "no baseline yet: store one with pytest --llmspeed-update-baseline"
 
 
 def test_a_baseline_of_another_environment_is_pointed_out():
     """Its name, and the setting that would unite the two."""
-    sentence = advice.no_baseline(("box", "other"))
+    sentence = advice.no_baseline("store/here", ("box", "other"))
     assert "there is one for box, other" in sentence
     assert "llmspeed_environment" in sentence
 

@@ -132,3 +132,28 @@ def test_the_real_source_counts_up() -> None:
     assert second.at_s > first.at_s
     assert second.all_s >= first.all_s > 0
     assert second.own_s >= first.own_s > 0
+
+
+def test_a_required_baseline_is_required_on_a_busy_machine_too(
+    project: Project, foreign: Callable[..., None]
+) -> None:
+    """A runner that is always busy would be green for ever; with a baseline its mood fails nothing."""
+    project.write(MEASURE)
+    foreign(lambda _: 0.9)
+    result = project.run("--llmspeed-require-baseline")
+    result.assert_outcomes(failed=1)
+    shows(result, "machine busy", "because of --llmspeed-require-baseline")
+    foreign(lambda _: 0.0)
+    project.record(2)
+    foreign(lambda _: 0.9)
+    project.run("--llmspeed-require-baseline").assert_outcomes(passed=1)
+
+
+def test_an_update_on_a_busy_machine_says_that_it_stores_nothing(
+    project: Project, foreign: Callable[..., None]
+) -> None:
+    """And which test it is about."""
+    project.write(MEASURE)
+    foreign(lambda _: 0.9)
+    shows(project.run("--llmspeed-update-baseline"), "baseline not updated: test_it machine busy")
+    assert project.run_files == []

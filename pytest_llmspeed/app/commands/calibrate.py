@@ -83,7 +83,9 @@ def _interrupted(runs: Sequence[Sequence[Measured]], count: int) -> Result:
 def one_run(folder: Path, arguments: Sequence[str], number: int) -> list[Measured]:
     """Run pytest once, in a process of its own and against an empty store; return what it measured."""
     report = folder / f"{number}.json"
-    ours = (f"--llmspeed-store={folder / f'store{number}'}", *arguments, f"--llmspeed-json={report}")
+    store = folder / f"store{number}"
+    store.mkdir()
+    ours = (f"--llmspeed-store={store}", *arguments, f"--llmspeed-json={report}")
     code, output = _pytest(ours)
     if code != 0:
         tail = "\n".join(output.strip().splitlines()[-TAIL_LINES:])

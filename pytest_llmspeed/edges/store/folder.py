@@ -27,6 +27,13 @@ class Stored:
 
     sessions: tuple[Session, ...] = ()
     problems: tuple[str, ...] = ()
+    files: int = 0
+    """How many run files there are, readable or not."""
+
+    @property
+    def is_unreadable(self) -> bool:
+        """True if there are run files, and not one of them can be read."""
+        return 0 < self.files == len(self.problems)
 
 
 class FolderStore:
@@ -35,24 +42,49 @@ class FolderStore:
     def __init__(self, root: Path) -> None:
         self.root = root
 
+    def folder_of(self, environment: str) -> Path:
+        """Return where the run files of an environment are, or would be."""
+        return self.root / environment
+
     def environments(self) -> list[str]:
-        """Return the environments that have run files."""
+        """Return the environments that have run files, as far as they can be looked into."""
         try:
-            return sorted(folder.name for folder in self.root.iterdir() if any(folder.glob("*.json")))
+            return sorted(folder.name for folder in self.root.iterdir() if _has_run_files(folder))
         except OSError:
             return []
 
     def load(self, environment: str) -> Stored:
-        """Return what is stored for an environment; an unreadable file is named, the others count."""
+        """Return what is stored for an environment; an unreadable file is named, the others count.
+
+        Raises `StoreError` if the folder is there and cannot be listed.
+        """
         sessions: list[Session] = []
         problems: list[str] = []
+        paths = run_files(self.folder_of(environment))
         with _no_garbage_collection():
-            for path in sorted((self.root / environment).glob("*.json")):
+            for path in paths:
                 try:
                     sessions += read_run_file(path).sessions
                 except StoreError as error:
                     problems.append(f"a baseline file is left out: {error}")
-        return Stored(tuple(sessions), tuple(problems))
+        return Stored(tuple(sessions), tuple(problems), len(paths))
+
+    def check_readable(self, named_by: str | None = None) -> None:
+        """Raise `StoreError` if this is not a folder that can be listed.
+
+        A folder that does not exist is an empty store, unless the user named it: `named_by` is the
+        option or setting that did.
+        """
+        try:
+            os.listdir(self.root)
+        except FileNotFoundError as error:
+            if named_by:
+                raise StoreError(
+                    f"{named_by} names {self.root}, which does not exist: correct the path, or create it "
+                    "with a first pytest --llmspeed-update-baseline"
+                ) from error
+        except OSError as error:
+            raise StoreError(_unreadable(self.root, error, named_by)) from error
 
     def check_writable(self) -> None:
         """Raise `StoreError` if a run file could not be written."""
@@ -87,6 +119,30 @@ class FolderStore:
         return target
 
 
+def run_files(folder: Path) -> list[Path]:
+    """Return the paths of the run files in a folder, in order of name; none if there is no folder.
+
+    Raises `StoreError` if the folder cannot be listed: an empty answer would turn the gate off.
+    """
+    try:
+        return sorted(folder / name for name in os.listdir(folder) if _is_run_file(name))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StoreError(_unreadable(folder, error)) from error
+
+
+def _is_run_file(name: str) -> bool:
+    return name.endswith(".json") and not name.startswith(".")
+
+
+def _has_run_files(folder: Path) -> bool:
+    try:
+        return bool(run_files(folder))
+    except StoreError:
+        return False
+
+
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
     """Half of the time to read a large store goes into looking for cycles among its many new objects."""
@@ -100,6 +156,14 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.unfreeze()
         if was_on:
             gc.enable()
+
+
+def _unreadable(path: Path, error: OSError, named_by: str | None = None) -> str:
+    named = f" (named by {named_by})" if named_by else ""
+    return (
+        f"the baselines in {path}{named} cannot be read: {error.strerror or error}; make it a folder that "
+        "this user can read, or set llmspeed_store to another one"
+    )
 
 
 def _unwritable(path: Path, error: OSError) -> str:
