@@ -153,7 +153,11 @@ def attach(report: pytest.TestReport, item: pytest.Item) -> None:
     text = run_of(item.config).settings.json_text
     shown = test_to_builtins(replace(record, outcome=_outcome(report)), text=text)
     ours = _says(report, record.problems)
-    between = {"snapshots": list(record.snapshots), "body_failed": report.failed and not ours}
+    between = {
+        "level": record.level,
+        "snapshots": list(record.snapshots),
+        "body_failed": report.failed and not ours,
+    }
     report.llmspeed = {**shown, **between}  # type: ignore[attr-defined]
     problems = () if ours else record.problems
     said = [*problems, *record.advice]

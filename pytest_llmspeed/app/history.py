@@ -6,7 +6,7 @@ import json
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pytest_llmspeed.core import advice
@@ -55,7 +55,9 @@ class History:
             wanted = {"backend": backend.name, "precision": vs}
         stored = self._of(environment).by_identity.get(identity, ())
         fitting = [s for s in stored if all(s.key.get(name) == value for name, value in wanted.items())]
-        level = current_level(sorted(fitting, key=lambda s: (s.started, s.run_id)))
+        by_time = sorted(fitting, key=lambda s: (s.started, s.run_id))
+        # of several keys, each with levels of its own: only time orders them
+        level = current_level([replace(session, level=None) for session in by_time])
         kept = [snapshot for session in level for snapshot in session.snapshots]
         try:
             return baseline_of([each for each in kept if each["prompts"] == plan.prompt_set.name])

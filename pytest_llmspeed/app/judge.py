@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_llmspeed.app import quality_judge
 from pytest_llmspeed.core import advice
-from pytest_llmspeed.core.baselines import GATED, OLD, Series, Session, Window
+from pytest_llmspeed.core.baselines import GATED, OLD, Series, Session, Window, spans_a_day, values_of
 from pytest_llmspeed.core.budgets import Budget, check
 from pytest_llmspeed.core.decision import DEFAULT_PRIOR, Prior, compare
 from pytest_llmspeed.core.environment import what_changed
@@ -30,7 +30,8 @@ from pytest_llmspeed.core.verdicts import (
 LENGTH_BOUND = ("e2e_ms", "throughput_tps", "requests_per_s")
 """Metrics that follow the length of the answer (of a load: not the tokens in its window)."""
 LENGTH_SLACK = 1.10
-WORKLOAD_SLACK = 1.20
+PROMPT_SLACK = 1.20
+"""A prompt of free or SDK calls that changed by more is named with the change of the times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +132,15 @@ def _invalid(record: TestRecord, case: Case) -> Iterator[str]:
         yield advice.failed_requests(len(failed), len(counted), failed[-1].error)
     for load in record.measurement.loads:
         yield from (advice.of_load(load.label, reason) for reason in load.invalid if load.counted)
-    for stratum, series in case.now.series.items():
-        before = case.window.usual(stratum, "prompt_tokens")
-        now = series.prompt_tokens
-        if series.free and before and now and _apart(before, now) > WORKLOAD_SLACK:
-            yield advice.workload_changed(stratum, before, now)
+
+
+def _prompt_moved(case: Case, stratum: str) -> tuple[float, float] | None:
+    """Prompt tokens before and now, of calls whose prompts are not declared and changed by much."""
+    series, before = case.now.series[stratum], case.window.usual(stratum, "prompt_tokens")
+    now = series.prompt_tokens
+    if series.free and before and now and _apart(before, now) > PROMPT_SLACK:
+        return before, now
+    return None
 
 
 def _busy(record: TestRecord) -> Iterator[Comparison]:
@@ -151,11 +156,13 @@ def _comparisons(record: TestRecord, case: Case) -> Iterator[Comparison]:
     for stratum, series in case.now.series.items():
         if stratum in busy:
             continue
+        prompt_tokens = _prompt_moved(case, stratum)
         for metric in compared_metrics(series, case.budgets):
             if metric in series.values or case.window.values(stratum, metric):
                 any_value = True
                 found = replace(_compare(case, stratum, metric), metric=metric, stratum=stratum)
-                yield replace(found, label=series.label, now=found.now or _median(series, metric))
+                found = replace(found, label=series.label, prompt_tokens=prompt_tokens)
+                yield replace(found, now=found.now or _median(series, metric))
     if not any_value and case.now.series:
         yield Comparison(Verdict.INCONCLUSIVE, advice.no_time(), metric="ttft_ms")
     elif not any_value and any("overlapped" in sample.flags for sample in record.measurement.samples):
@@ -181,6 +188,7 @@ def _compare(case: Case, stratum: str, metric: str) -> Comparison:
 
 
 def _against(case: Case, baseline: Sequence[Sequence[float]], stratum: str, metric: str) -> Comparison:
+    pending = case.window.pending_before(case.now)
     return compare(
         baseline,
         case.now.series[stratum].values.get(metric, ()),
@@ -188,6 +196,8 @@ def _against(case: Case, baseline: Sequence[Sequence[float]], stratum: str, metr
         comparisons=case.comparisons,
         spans_a_day=case.window.spans_a_day,
         prior=case.priors.get(metric, DEFAULT_PRIOR),
+        pending=values_of(pending, stratum, metric),
+        pending_span_a_day=bool(pending) and spans_a_day([*pending, case.now]),
     )
 
 
@@ -218,7 +228,7 @@ def _with_consequences(
         else:
             problems += slowdowns(record, case)
             hints.append(advice.accept(advice.WHY))
-    elif worst is not None and worst.crept and policy.accept:
+    elif worst is not None and policy.accept and _may_be_accepted(record):
         accepted = policy.accept
     elif worst is not None:
         failing = dict(_failing_options(record, case, policy))
@@ -239,6 +249,11 @@ def _with_consequences(
     hints += _about_the_requests(record)
     hints += [_close_call(found, case.budgets) for found in record.budgets if found.kept and found.close_call]
     return replace(record, problems=problems, advice=tuple(hints), accepted=accepted)
+
+
+def _may_be_accepted(record: TestRecord) -> bool:
+    """True if a test that does not fail has moved so that only a reason makes it the norm."""
+    return record.verdict is Verdict.SUSPECT or record.follows_a_shorter_prompt
 
 
 def _about_the_requests(record: TestRecord) -> Iterator[str]:

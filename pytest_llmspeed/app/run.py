@@ -140,7 +140,7 @@ class Run:
             show_answers=self.settings.show_answers,
             storing=self.settings.update,
         )
-        judged = judge(record, case, policy)
+        judged = replace(judge(record, case, policy), level=window.level)
         if judged.verdict is Verdict.SLOWER and judged.accepted is None:
             self._earlier.setdefault(record.nodeid, next(iter(slowdowns(judged, case)), ""))
         if not self.settings.update:

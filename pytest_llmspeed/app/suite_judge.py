@@ -55,7 +55,11 @@ def judge_suite(tests: Sequence[Judged], comparisons: int, accept: str | None = 
 
 def _members(tests: Sequence[Judged], metric: str) -> Iterator[_Member]:
     for each in tests:
-        compared = {found.stratum for found in each.record.comparisons if found.delta is not None}
+        compared = {
+            found.stratum
+            for found in each.record.comparisons
+            if found.delta is not None and found.prompt_tokens is None
+        }
         for stratum, series in each.now.series.items():
             stored = {
                 session.replicate: session.series[stratum].values[metric]

@@ -64,6 +64,7 @@ def why_not_stored(test: TestRecord) -> str | None:
         (BY_THE_SUITE, test.problems == (BY_THE_SUITE,)),
         ("failed", bool(test.problems)),
         ("machine busy", test.was_disturbed),
+        ("faster with a shorter prompt", test.follows_a_shorter_prompt and test.accepted is None),
         ("nothing to compare", test.verdict is None),
         (str(test.verdict), not _has_a_verdict_for_the_store(test)),
     )

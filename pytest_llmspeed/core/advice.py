@@ -62,7 +62,22 @@ def _interval(check: BudgetCheck, unit_of: str) -> str:
 def slower(found: Comparison, changed: Sequence[str]) -> str:
     """The sentence that fails a test over its baseline."""
     since = f"; changed since: {', '.join(changed)}" if changed else ""
-    return f"{name(found)} is slower than its baseline: {moved(found)}{since}"
+    again = f", {found.reason}" if found.reason and found.delta is not None else ""
+    return f"{prompt_moved(found)}{name(found)} is slower than its baseline: {moved(found)}{again}{since}"
+
+
+def together_with(suspects: int) -> str:
+    """What a slowdown rests on that one run alone does not show beyond chance."""
+    return f"on average of this run and the {counted(suspects, 'suspect run')} before it"
+
+
+def prompt_moved(found: Comparison) -> str:
+    """How a sentence begins where the prompt grew or shrank since the baseline; else empty."""
+    if found.prompt_tokens is None:
+        return ""
+    before, now = found.prompt_tokens
+    of = f" of {found.stratum}" if found.stratum else ""
+    return f"the prompt{of} {'grew' if now > before else 'shrank'} from {before:g} to {now:g} tokens; "
 
 
 def moved(found: Comparison) -> str:
@@ -83,7 +98,9 @@ def name(found: Comparison) -> str:
 
 def faster(found: Comparison, *, storing: bool = False) -> str:
     """What to do about a speed-up."""
-    said = f"{name(found)} is faster: {moved(found)}"
+    said = f"{prompt_moved(found)}{name(found)} is faster: {moved(found)}"
+    if found.follows_a_shorter_prompt:
+        return f"{said}; a shorter prompt may be a mistake, so this is not stored; {accept(WHY)}"
     return said if storing else f"{said}; store it to keep it: pytest {UPDATE}"
 
 
@@ -108,7 +125,7 @@ def accept(reasons: str) -> str:
 
 def suspect(found: Comparison) -> str:
     """What to do about a suspect."""
-    said = f"{name(found)} may be slower: {moved(found)}; {found.reason}"
+    said = f"{prompt_moved(found)}{name(found)} may be slower: {moved(found)}; {found.reason}"
     return f"{said}; {RUN_AGAIN}"
 
 
@@ -173,7 +190,7 @@ def not_stored_after_rerun() -> str:
 
 def inconclusive(found: Comparison) -> str:
     """What to do where the data decide nothing."""
-    said = f"{name(found)} is undecided: {found.reason}"
+    said = f"{prompt_moved(found)}{name(found)} is undecided: {found.reason}"
     if found.visible is None:
         return said
     return f"{said}; {unseen(found.visible)}; {_next_step(found)}"
@@ -290,14 +307,6 @@ def failed_requests(failed: int, total: int, error: str | None) -> str:
 def of_load(label: str | None, reason: str) -> str:
     """The sentence that fails a test whose load was not the one that was asked."""
     return f"the load{f' {label!r}' if label else ''} says nothing: {reason}"
-
-
-def workload_changed(stratum: str, before: float, now: float) -> str:
-    """The sentence that fails a test whose prompts changed."""
-    return (
-        f"the workload changed: {stratum or 'the prompts'} had {before:g} prompt tokens, now {now:g} "
-        f"(more than 20% apart); if that is meant, give the calls another label="
-    )
 
 
 def nothing_measured(overridden_in: str | None) -> str:

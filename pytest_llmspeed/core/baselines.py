@@ -1,8 +1,11 @@
 """Stored sessions → the window that a new session is compared with. Pure functions only.
 
 A *session* is one stored run of one test. A *level* is the sessions since the last accepted
-change: a session that was found faster, or was accepted as slower, starts a new one. The *window*
-is the last ten sessions of the level, each of another CI job (of one job the first counts).
+change: a session that was found faster, or was accepted as slower, starts a new one. Each session
+knows the level that it was judged in, so a merged branch or a clock that lags puts no session of the
+old code into a new level. The *window* is the last ten sessions of the level, each of another CI job
+(of one job the first counts). Suspect sessions at its end are *pending*: they count once a later
+session is not suspect.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from pytest_llmspeed.core.metrics import TOKENS_PER_EVENT_LIMIT
 from pytest_llmspeed.core.verdicts import Verdict
 
 SERIES_METRICS = ("ttft_ms", "ttfo_ms", "tpot_ms", "e2e_ms", "throughput_tps", "itl_ms")
+FIRST_LEVEL = "first"
+"""The level of a test before any change was accepted."""
 ANCHOR = 3
 """So many first sessions of a level are its anchor: creep is seen against them."""
 OLD = timedelta(days=30)
@@ -64,6 +69,9 @@ class Session:
     facts: Mapping[str, Any]
     series: Mapping[str, Series]
     starts_level: bool = False
+    level: str | None = None
+    """The level that it was judged in, by the id of the run that started it; None in older files."""
+    suspect: bool = False
     reason: str | None = None
     gated: tuple[str, ...] = ()
     snapshots: tuple[Mapping[str, Any], ...] = ()
@@ -77,11 +85,16 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The sessions that count, oldest first; `anchor` are the level's first, once they count no more."""
+    """The sessions that count, oldest first; `anchor` are the level's first, once they count no more.
+
+    `pending` are the suspects at the level's end. `level` is what a session judged by this is of.
+    """
 
     sessions: tuple[Session, ...] = ()
     spans_a_day: bool = False
     anchor: tuple[Session, ...] = ()
+    pending: tuple[Session, ...] = ()
+    level: str = FIRST_LEVEL
     differs: tuple[str, ...] = field(default=())
     """Where the identity exists under another key only: "precision: bf16 → fp16", …"""
 
@@ -92,11 +105,15 @@ class Window:
 
     def values(self, stratum: str, metric: str) -> list[array[float]]:
         """A metric's values of one stratum, one array a session that has any."""
-        return _values(self.sessions, stratum, metric)
+        return values_of(self.sessions, stratum, metric)
 
     def anchor_values(self, stratum: str, metric: str) -> list[array[float]]:
         """The same of the level's first sessions."""
-        return _values(self.anchor, stratum, metric)
+        return values_of(self.anchor, stratum, metric)
+
+    def pending_before(self, now: Session) -> tuple[Session, ...]:
+        """The suspects just before a new session that are not of its own CI job."""
+        return tuple(session for session in self.pending if session.replicate != now.replicate)
 
     def age(self, started: str) -> timedelta | None:
         """How much older the newest session is than one started at a time; None without sessions."""
@@ -111,7 +128,8 @@ class Window:
         return median(known) if known else None
 
 
-def _values(sessions: Sequence[Session], stratum: str, metric: str) -> list[array[float]]:
+def values_of(sessions: Sequence[Session], stratum: str, metric: str) -> list[array[float]]:
+    """Return a metric's values of one stratum, one array for each session that has any."""
     found = (s.series[stratum].values.get(metric) for s in sessions if stratum in s.series)
     return [values for values in found if values]
 
@@ -137,6 +155,8 @@ def session_of_test(test: Mapping[str, Any], run: Mapping[str, Any]) -> Session:
         facts=facts,
         series=_series(test["measurement"]["requests"]) | _series_of_loads(test["measurement"]),
         starts_level=accepted is not None or bool(test.get("faster")) or test["verdict"] == Verdict.FASTER,
+        level=test.get("level"),
+        suspect=bool(test.get("suspect")),
         reason=accepted,
         gated=tuple(test.get("gated") or {c["metric"]: None for c in test.get("comparisons", ())} or GATED),
         snapshots=tuple(test.get("snapshots", ())),
@@ -234,9 +254,11 @@ def window(history: Iterable[Session], identity: str, key: Mapping[str, Any]) ->
     same = [session for session in mine if _fits(session.key, key)]
     if not same:
         return Window(differs=tuple(_differences(mine[-1].key, key)) if mine else ())
-    level = current_level(same)
-    recent, anchor = level[-WINDOW:], level[:ANCHOR] if len(level) >= WINDOW + ANCHOR else []
-    return Window(tuple(recent), _span(recent) >= timedelta(days=1), tuple(anchor))
+    counting, pending = counting_and_pending(current_level(same))
+    recent, anchor = counting[-WINDOW:], counting[:ANCHOR] if len(counting) >= WINDOW + ANCHOR else []
+    return Window(
+        tuple(recent), spans_a_day(recent), tuple(anchor), tuple(pending), level=_newest_level(same)
+    )
 
 
 def _fits(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
@@ -248,9 +270,42 @@ def _fits(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 
 
 def current_level(sessions: Sequence[Session]) -> list[Session]:
-    """Return those that count of the sessions of one test and key, in order: the level's, one a CI job."""
-    starts = [place for place, session in enumerate(sessions) if session.starts_level]
-    return _one_per_replicate(sessions[starts[-1] :] if starts else sessions)
+    """Return the current level of the sessions of one test and key (in order of time), one a CI job."""
+    newest = _newest_level(sessions)
+    members = [s for s, level in zip(sessions, _levels(sessions), strict=True) if level == newest]
+    members.sort(key=lambda session: session.run_id != newest)  # its start comes first, whatever its clock
+    return _one_per_replicate(members)
+
+
+def counting_and_pending(level: Sequence[Session]) -> tuple[Sequence[Session], Sequence[Session]]:
+    """Return the sessions of a level that count, and the suspects at its end, which do not yet."""
+    counting = len(level)
+    while counting > 1 and level[counting - 1].suspect:
+        counting -= 1
+    return level[:counting], level[counting:]
+
+
+def _levels(sessions: Sequence[Session]) -> list[str]:
+    """Return the level of each session: what it starts, else what it was judged in, else by time."""
+    latest, levels = FIRST_LEVEL, list[str]()
+    for session in sessions:
+        if session.starts_level:
+            latest = session.run_id
+        known = session.level if session.level is not None else latest
+        levels.append(session.run_id if session.starts_level else known)
+    return levels
+
+
+def _newest_level(sessions: Sequence[Session]) -> str:
+    """Return the level that no other was started from; of several, after a merge, the one begun last."""
+    superseded, latest = {FIRST_LEVEL}, FIRST_LEVEL
+    for session in sessions:
+        if session.starts_level:
+            superseded.add(latest if session.level is None else session.level)
+            latest = session.run_id
+    begun = dict.fromkeys(_levels(sessions))
+    leaves = [level for level in begun if level not in superseded]
+    return leaves[-1] if leaves else next(reversed(begun), FIRST_LEVEL)
 
 
 def _one_per_replicate(sessions: Sequence[Session]) -> list[Session]:
@@ -260,9 +315,10 @@ def _one_per_replicate(sessions: Sequence[Session]) -> list[Session]:
     return list(first.values())
 
 
-def _span(sessions: list[Session]) -> timedelta:
+def spans_a_day(sessions: Sequence[Session]) -> bool:
+    """Return whether a day or more lies between the first and the last of some sessions."""
     started = [datetime.fromisoformat(session.started) for session in sessions]
-    return max(started) - min(started)
+    return max(started) - min(started) >= timedelta(days=1)
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:

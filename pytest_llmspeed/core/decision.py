@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import exp, log, sqrt
+from math import exp, isfinite, log, sqrt
 from operator import sub
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -48,6 +48,8 @@ LEAST_SHIFT = log(1.05)
 FLAG_P = 0.01
 FAMILY_P = 0.05
 SUSPECT_P = 0.05
+MOOD_OF_A_DAY = 0.5
+"""Assumed correlation between the moods of sessions of one day: less than a day apart they repeat less."""
 TAIL_FACTOR, TAIL_QUANTILE, TAIL_P = 1.10, 0.95, 0.02
 ALONE_SD = 0.045
 """The least prior sd against a single stored session: nothing has shown yet how steady the machine is."""
@@ -124,16 +126,23 @@ def compare(
     comparisons: int = 1,
     spans_a_day: bool = True,
     prior: Prior = DEFAULT_PRIOR,
+    pending: Sequence[Sequence[float]] = (),
+    pending_span_a_day: bool = False,
 ) -> Comparison:
     """Return the verdict on a new session against the stored sessions of its level.
 
     `baseline` holds one sequence of values a session, oldest first, values in the order measured;
-    sessions of fewer than five values are left out and the last ten count. `comparisons` is M, how
+    sessions of fewer than five values, or with one that is not a number, are left out and the last ten
+    count. `comparisons` is M, how
     many such comparisons the gate makes. Unless the sessions span a day (`spans_a_day`), their
     spread is not taken to be smaller than the prior's: what has not been seen yet is not known to
     be small. `prior` is that of the low location, learned where there are tests enough.
+
+    `pending` are the suspect sessions just before the new one. If that is flagged too, they are judged
+    together with it; `pending_span_a_day` says that they and the new one are of different days.
     """
-    sessions = [values for values in baseline if len(values) >= LEAST_REQUESTS][-WINDOW:]
+    sessions = [values for values in baseline if _is_usable(values)][-WINDOW:]
+    new = new if isfinite(sum(new)) else [value for value in new if isfinite(value)]
     if not baseline:
         return Comparison(Verdict.NO_BASELINE, "no session is stored for it yet")
     if len(new) < LEAST_REQUESTS or not sessions:
@@ -146,8 +155,15 @@ def compare(
         comparisons=comparisons,
         low=LOW.with_prior(prior),
         spans_a_day=spans_a_day,
+        pending=[to_logs(values, sign) for values in pending if _is_usable(values)],
+        same_mood=0.0 if pending_span_a_day else MOOD_OF_A_DAY,
     )
     return case.comparison()
+
+
+def _is_usable(values: Sequence[float]) -> bool:
+    """True if a stored session has requests enough, and nothing but numbers."""
+    return len(values) >= LEAST_REQUESTS and isfinite(sum(values))
 
 
 class _Case:
@@ -162,7 +178,10 @@ class _Case:
         comparisons: int,
         low: Location,
         spans_a_day: bool,
+        pending: Sequence[Floats] = (),
+        same_mood: float = 0.0,
     ) -> None:
+        self.pending, self.same_mood = pending, same_mood
         self.sessions, self.new, self.sign = sessions, new, sign
         self.comparisons = comparisons
         self.pooled = sessions.pooled()
@@ -213,6 +232,8 @@ class _Case:
             for shift in (self.low, self.mid):
                 if shift.d >= LEAST_SHIFT and self._significant(shift, shift.p_slower):
                     return Verdict.SLOWER, shift, ""
+            if self.pending and (together := self._slower_together()):
+                return Verdict.SLOWER, together, advice.together_with(len(self.pending))
             for shift in (self.low, self.mid):
                 if shift.d >= LEAST_SHIFT and shift.p_slower <= SUSPECT_P:
                     return Verdict.SUSPECT, shift, advice.not_beyond_chance()
@@ -221,6 +242,25 @@ class _Case:
         if flagged:
             return Verdict.INCONCLUSIVE, self.low, advice.sessions_differ()
         return self._passed_or_open()
+
+    def _slower_together(self) -> Shift | None:
+        """The mean shift of the new session and the suspects before it, if that is beyond chance."""
+        for shift in (self.low, self.mid):
+            together = self._together(shift)
+            grown = min(shift.d, together.d) >= LEAST_SHIFT
+            if grown and self._significant(together, together.p_slower):
+                return together
+        return None
+
+    def _together(self, shift: Shift) -> Shift:
+        q = shift.location.quantile
+        before = [
+            quantile_median_unbiased(sorted(logs.tolist()), q) - shift.baseline for logs in self.pending
+        ]
+        m = 1 + len(before)
+        share = (1 + (m - 1) * self.same_mood) / m
+        variance_of_mean = shift.t2 * (share + 1 / self.sessions.count) + shift.extra / m
+        return replace(shift, d=fmean([shift.d, *before]), se=sqrt(variance_of_mean))
 
     def _faster(self) -> Shift | None:
         """The mirror of slower: the location that shows a speed-up, if one does."""
@@ -234,9 +274,9 @@ class _Case:
 
     def _passed_or_open(self) -> tuple[Verdict, Shift, str]:
         open_low = self.low.d + self.low.half_width
-        if open_low >= LOW.passes_below:
+        if not open_low < LOW.passes_below:  # so that what is not a number does not pass
             return Verdict.INCONCLUSIVE, self.low, advice.cannot_rule_out(exp(open_low))
-        if self.mid.d >= MID.passes_below:
+        if not self.mid.d < MID.passes_below:
             return Verdict.INCONCLUSIVE, self.mid, advice.median_moved(exp(self.mid.d))
         slow = self._slow_requests()
         if binomial_tail(slow, len(self.new), 1 - TAIL_QUANTILE) <= TAIL_P:

@@ -68,6 +68,7 @@ class TestRecord:
     `rerun` one that an earlier attempt of this run did not pass.
     `side` is None of a test that runs on one engine.
     `quality` is what was found of its answers, `snapshots` what the store keeps of them, in builtins.
+    `level` is the level of its baseline that it was judged in, None before that.
     """
 
     __test__ = False
@@ -90,11 +91,23 @@ class TestRecord:
     rerun: bool = False
     quality: tuple[SetFindings, ...] = ()
     snapshots: tuple[Mapping[str, Any], ...] = ()
+    level: str | None = None
+
+    @property
+    def is_suspect(self) -> bool:
+        """True if anything may be slower than its last sessions, and that was not accepted."""
+        suspects = (found.verdict is Verdict.SUSPECT and not found.crept for found in self.comparisons)
+        return self.accepted is None and any(suspects)
 
     @property
     def is_faster(self) -> bool:
         """True if anything became faster, whatever else was found: its session starts a new level."""
         return any(found.verdict is Verdict.FASTER for found in self.comparisons)
+
+    @property
+    def follows_a_shorter_prompt(self) -> bool:
+        """True if a prompt shrank and something became faster with it."""
+        return any(found.follows_a_shorter_prompt for found in self.comparisons)
 
     @property
     def was_disturbed(self) -> bool:
@@ -260,6 +273,8 @@ def test_to_stored(record: TestRecord) -> dict[str, Any]:
         },
         "verdict": None if record.verdict is None else record.verdict.value,
         "faster": record.is_faster,
+        "suspect": record.is_suspect,
+        "level": record.level,
         "gated": sorted({found.metric for found in record.comparisons}),
         "accepted": record.accepted,
         **({"snapshots": list(record.snapshots)} if record.snapshots else {}),
@@ -316,6 +331,7 @@ def _comparison_to_builtins(found: Comparison) -> dict[str, Any]:
     shown["verdict"] = found.verdict.value
     shown["ci"] = None if found.ci is None else [_significant(bound) for bound in found.ci]
     shown["more_sessions"] = [[slow, more] for slow, more in found.more_sessions]
+    shown["prompt_tokens"] = None if found.prompt_tokens is None else list(found.prompt_tokens)
     return shown
 
 
@@ -351,6 +367,7 @@ def test_from_builtins(shown: Mapping[str, Any]) -> TestRecord:
         partial=shown["partial"],
         quality=findings.from_builtins(shown["quality"]),
         snapshots=tuple(shown.get("snapshots", ())),
+        level=shown.get("level"),
     )
 
 
@@ -363,12 +380,13 @@ def _budget(shown: Mapping[str, Any]) -> BudgetCheck:
 
 
 def _comparison(shown: Mapping[str, Any]) -> Comparison:
-    ci = shown["ci"]
+    ci, prompt_tokens = shown["ci"], shown.get("prompt_tokens")
     return Comparison(
         **{
             **shown,
             "verdict": Verdict(shown["verdict"]),
             "ci": None if ci is None else (ci[0], ci[1]),
             "more_sessions": tuple((slow, more) for slow, more in shown["more_sessions"]),
+            "prompt_tokens": None if prompt_tokens is None else (prompt_tokens[0], prompt_tokens[1]),
         }
     )

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_llmspeed.core.baselines import ANCHOR, Session, current_level
+from pytest_llmspeed.core.baselines import ANCHOR, Session, counting_and_pending, current_level
 from pytest_llmspeed.core.decision import WINDOW
 from pytest_llmspeed.core.declared import what_differs
 from pytest_llmspeed.core.environment import what_changed
@@ -45,6 +45,11 @@ class StoredTest:
     def level(self) -> list[Session]:
         """The sessions of its current level, oldest first, one for each CI job."""
         return current_level(self.sessions)
+
+    @property
+    def counting(self) -> Sequence[Session]:
+        """Those of its current level that count: all but the suspects at its end."""
+        return counting_and_pending(self.level)[0]
 
     @property
     def place(self) -> dict[str, Any]:
@@ -138,9 +143,9 @@ def needed_runs(sessions: Iterable[Session]) -> set[RunId]:
 
 
 def _needed(test: StoredTest) -> list[Session]:
-    """The anchor with the start of the level, the window, and the newest, whose facts are shown."""
-    level = test.level
-    return [*level[:ANCHOR], *level[-WINDOW:], test.newest]
+    """The anchor with the start of the level, the window with what is pending, and the newest."""
+    counting, pending = counting_and_pending(test.level)
+    return [*counting[:ANCHOR], *counting[-WINDOW:], *pending, test.newest]
 
 
 def _first_of_their_job(test: StoredTest, needed: set[RunId]) -> Iterable[RunId]:

@@ -76,6 +76,14 @@ class Comparison:
     sessions: int = 0
     crept: bool = False
     """True if it is slower than the level's first sessions, not than its last ones."""
+    prompt_tokens: tuple[float, float] | None = None
+    """The usual prompt tokens of the stored sessions and those of now, if they differ by much."""
+
+    @property
+    def follows_a_shorter_prompt(self) -> bool:
+        """True if it is faster while the prompt shrank: that is not taken for a new norm by itself."""
+        before, now = self.prompt_tokens or (0.0, 0.0)
+        return self.verdict is Verdict.FASTER and now < before
 
 
 @dataclass(frozen=True, slots=True)

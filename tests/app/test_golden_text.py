@@ -118,8 +118,6 @@ def broken(sample: Callable[..., Sample]) -> Iterator[TestRecord]:
     """Tests whose figures say nothing."""
     failed = advice.failed_requests(1, 10, "HTTP 500: out of memory")
     yield a_test("failing", verdict=Verdict.INVALID, problems=(failed,))
-    changed = advice.workload_changed("call 2", 100.0, 140.0)
-    yield a_test("other_prompts", verdict=Verdict.INVALID, problems=(changed,))
     yield a_test("interrupted", partial=True, measurement=Measurement((sample(),)))
     yield a_test("nothing", problems=(advice.nothing_measured(None),))
 

@@ -183,10 +183,12 @@ def test_failed_requests_are_told_with_their_error_and_the_budget_that_allows_th
     )
 
 
-def test_a_changed_workload_is_told_with_both_lengths():
-    """Which calls, before, now."""
-    assert advice.workload_changed("call 2", 100.0, 140.0).startswith(
-        "the workload changed: call 2 had 100 prompt tokens, now 140 (more than 20% apart)"
+@pytest.mark.parametrize(("now", "word"), [(236.0, "grew"), (3.0, "shrank")])
+def test_a_prompt_that_moved_is_told_first(now, word):
+    """Whose prompt, before, now; the change of the times follows."""
+    found = Comparison(Verdict.SLOWER, metric="ttft_ms", stratum="call 2", prompt_tokens=(8.0, now))
+    assert advice.slower(found, ()).startswith(
+        f"the prompt of call 2 {word} from 8 to {now:g} tokens; ttft_ms"
     )
 
 

@@ -104,6 +104,68 @@ def test_the_last_level_counts():
     assert chosen(history) == [3]
 
 
+def test_a_session_of_the_old_code_that_comes_later_is_not_of_an_accepted_level():
+    """A merged branch: it did not know of the level, so it does not pull the new norm back."""
+    history = [session(day, level="first") for day in range(1, 6)]
+    accepted = session(6, starts_level=True, level="first")
+    branch = session(7, level="first")
+    after = session(8, level=accepted.run_id)
+    assert chosen([*history, accepted, branch]) == [6]
+    assert chosen([*history, accepted, branch, after]) == [6, 8]
+
+
+def test_a_level_that_was_accepted_by_a_lagging_clock_holds_no_older_sessions():
+    """Its start lies three days back; those that ran before it are still of the old level."""
+    history = [session(day, level="first") for day in range(1, 6)]
+    accepted = session(3, hour=20, starts_level=True, level="first")
+    assert chosen([*history, accepted]) == [3]
+    assert chosen([*history, accepted, session(6, level=accepted.run_id)]) == [3, 6]
+
+
+def test_a_start_of_a_level_by_a_clock_ahead_gives_way_to_what_was_accepted_after_it():
+    """The levels know each other; dates do not matter."""
+    ahead = session(20, starts_level=True, level="first")
+    later = session(7, starts_level=True, level=ahead.run_id)
+    history = [session(1, level="first"), ahead, session(21, level=ahead.run_id), later]
+    assert chosen(history) == [7]
+    found = window(history, "tests/test_chat.py::test_chat", KEY)
+    assert found.level == later.run_id
+
+
+def test_a_level_outlives_the_file_that_started_it():
+    """Its other sessions know that it was begun."""
+    assert chosen([session(1, level="first"), session(3, level="gone"), session(2, level="gone")]) == [2, 3]
+
+
+def test_of_two_branches_that_accepted_something_the_later_counts_after_the_merge():
+    """Neither knew of the other."""
+    one, other = (session(day, starts_level=True, level="first") for day in (4, 5))
+    assert chosen([session(1, level="first"), one, other, session(6, level=one.run_id)]) == [5]
+
+
+def test_files_without_levels_are_read_by_their_dates():
+    """Stores of earlier versions: what comes after the last accepted change is of its level."""
+    history = [session(1), session(2, starts_level=True), session(3), session(4, starts_level=True)]
+    assert chosen([*history, session(5)]) == [4, 5]
+    assert chosen([*history, session(5), session(6, level="run-4-10")]) == [4, 5, 6]
+
+
+def test_suspects_at_the_end_do_not_count_until_a_later_session_is_not_suspect():
+    """A slowdown that stays must not become the norm."""
+    history = [session(1), session(2), session(3, suspect=True), session(4, suspect=True)]
+    found = window(history, "tests/test_chat.py::test_chat", KEY)
+    assert [s.run_id for s in found.pending] == ["run-3-10", "run-4-10"]
+    assert chosen(history) == [1, 2]
+    assert chosen([*history, session(5)]) == [1, 2, 3, 4, 5]
+
+
+def test_suspects_of_the_job_at_hand_are_not_held_against_it_twice():
+    """Runs of one job share its mood."""
+    history = [session(1), session(2, suspect=True, job="7"), session(3, suspect=True, job="8")]
+    found = window(history, "tests/test_chat.py::test_chat", KEY)
+    assert [s.job for s in found.pending_before(session(4, job="8"))] == ["7"]
+
+
 def test_of_one_ci_job_the_first_session_counts():
     """Re-runs within one job share the mood of its machine, so they are no further replicates."""
     history = [session(1, job="7"), session(2, job="7"), session(3, job="8")]

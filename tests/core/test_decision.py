@@ -432,3 +432,30 @@ def test_the_median_asks_for_a_smaller_p_than_the_low_quantile():
     """The location with the wider prior has the stricter limit."""
     assert MID.prior_sd > LOW.prior_sd
     assert MID.alpha < LOW.alpha
+
+
+def test_suspects_in_a_row_are_slower_together():
+    """Each alone could be chance; that all of the last runs are slow is not."""
+    baseline, new = stored(100, 102, 98, 101, 99), scaled(SAMPLE, 1.09)
+    assert compare(baseline, new).verdict is Verdict.SUSPECT
+    together = compare(baseline, new, pending=[new, new], pending_span_a_day=True)
+    assert together.verdict is Verdict.SLOWER
+    assert "this run and the 2 suspect runs before it" in together.reason
+
+
+def test_suspects_of_one_day_say_less_than_those_of_several():
+    """They share the mood of a machine, so their mean is known less well."""
+    baseline, new = stored(100, 102, 98, 101, 99), scaled(SAMPLE, 1.09)
+    same, apart = (
+        compare(baseline, new, pending=[new, new], pending_span_a_day=apart) for apart in (False, True)
+    )
+    assert apart.ci[1] - apart.ci[0] < same.ci[1] - same.ci[0]
+
+
+def test_what_is_not_a_number_never_passes():
+    """It is left out: of a stored session with it nothing is believed, and passing needs evidence."""
+    nan, good = float("nan"), stored(100, 102, 98)
+    assert compare([[*SAMPLE[:-1], nan], *good], SAMPLE).sessions == 3
+    for value in (nan, float("inf")):
+        assert compare(good, [value] * 10).verdict is Verdict.INCONCLUSIVE
+        assert compare([[value] * 10], SAMPLE).verdict is Verdict.INCONCLUSIVE

@@ -185,20 +185,47 @@ def test_another_key_is_incomparable_and_says_what_differs(project: Project) -> 
     shows(project.run("--llmspeed-precision=fp32"), "workload: ")
 
 
-def test_a_changed_workload_of_free_calls_is_invalid(project: Project) -> None:
-    """Prompts of free calls are held together by their token counts."""
-    project.write(
-        """
-        def test_it(llm_client):
-            for number in llm_client.rounds(10):
-                llm_client.generate(f"prompt {number}", max_tokens=8)
-        """
-    )
-    project.record(3)
-    project.script(prompt_tokens=20)
+FREE = """
+    def test_it(llm_client):
+        for number in llm_client.rounds(10):
+            llm_client.generate(f"prompt {number}", max_tokens=8)
+"""
+
+
+def test_a_prompt_that_grew_is_a_slowdown_that_can_be_accepted(project: Project) -> None:
+    """The times are judged, the sentence says the growth first, and a reason makes it the norm."""
+    project.write(FREE)
+    project.record(5)
+    project.script(prompt_tokens=200, factor=2)
     result = project.run()
     result.assert_outcomes(failed=1)
-    shows(result, "the workload changed: call 1 had 12 prompt tokens, now 20")
+    shows(result, "the prompt of call 1 grew from 12 to 200 tokens; ttft_ms is slower than its baseline: ")
+    project.run("--llmspeed-update-baseline", "--llmspeed-accept", "longer context").assert_outcomes(passed=1)
+    project.script(seed=7)
+    project.run().assert_outcomes(passed=1)
+    assert {found["sessions"] for found in project.test()["comparisons"]} == {1}
+
+
+def test_a_prompt_that_grew_without_slowing_anything_passes(project: Project) -> None:
+    """It is no failure by itself."""
+    project.write(FREE)
+    project.record(5)
+    project.script(prompt_tokens=200, seed=7)
+    project.run().assert_outcomes(passed=1)
+
+
+def test_a_prompt_that_shrank_makes_no_new_norm_by_itself(project: Project) -> None:
+    """Faster because shorter may be a mistake: it passes, and is stored only with a reason."""
+    project.write(FREE)
+    project.record(5)
+    project.script(prompt_tokens=3, factor=0.5)
+    result = project.run("--llmspeed-update-baseline")
+    result.assert_outcomes(passed=1)
+    shows(result, "the prompt of call 1 shrank from 12 to 3 tokens; ", " is faster: ", "--llmspeed-accept")
+    shows(result, "baseline not updated: test_it faster with a shorter prompt")
+    assert len(project.run_files) == 5
+    project.run("--llmspeed-update-baseline", "--llmspeed-accept", "leaner").assert_outcomes(passed=1)
+    assert len(project.run_files) == 6
 
 
 def test_longer_answers_make_end_to_end_incomparable(project: Project) -> None:

@@ -96,7 +96,7 @@ def _entry(test: StoredTest, others: Sequence[StoredTest], now: datetime) -> dic
         "identity": test.identity,
         "backend": test.engine,
         "key": dict(test.newest.key),
-        "sessions": len(test.level),
+        "sessions": len(test.counting),
         "newest": test.newest.started,
         "age_days": age.days,
         "superseded": bool(superseded),
@@ -164,7 +164,7 @@ def near(shelf: Shelf, wanted: str) -> str:
 def _session_rows(test: StoredTest) -> Iterator[tuple[str, ...]]:
     for session in test.sessions:
         head = (_date(session.started), session.facts.get("commit") or DASH, session.job or DASH)
-        note = _note(session, test.level)
+        note = _note(session, test)
         for stratum, series in session.series.items():
             medians = [_median_of(series.values.get(metric), metric) for metric in SHOWN_METRICS]
             requests = max(map(len, series.values.values()), default=0)
@@ -172,20 +172,23 @@ def _session_rows(test: StoredTest) -> Iterator[tuple[str, ...]]:
             head, note = ("", "", ""), ""
 
 
-def _note(session: Session, level: Sequence[Session]) -> str:
+def _note(session: Session, test: StoredTest) -> str:
     """What a session means for the level: that it starts it, or why it does not count."""
+    level = test.level
     start = ""
     if session.starts_level:
         start = f"starts a level: {'faster' if session.reason is None else f'accepted: {session.reason}'}"
-    if session.run_id in {each.run_id for each in level}:
+    if session.run_id in {each.run_id for each in test.counting}:
         return start
-    if session.started < level[0].started:
+    if session in level:
+        return "suspect: counts once a later session is not"
+    if session.replicate not in {each.replicate for each in level}:
         return f"{start}{', ' if start else ''}an earlier level"
     return "does not count: an earlier one of its CI job does"
 
 
 def _shown_test(test: StoredTest) -> dict[str, Any]:
-    counting = {session.run_id for session in test.level}
+    counting = {session.run_id for session in test.counting}
     return {
         "identity": test.identity,
         "environment": test.environment,
