@@ -147,6 +147,7 @@ def attach(report: pytest.TestReport, item: pytest.Item) -> None:
         report.llmspeed = None  # type: ignore[attr-defined]
     if state is None or not ends_here:
         return
+    from pytest_llmspeed.core.foreign_text import encodable_all
     from pytest_llmspeed.core.record import test_to_builtins
 
     record = state.record or _raw_record(item, state)
@@ -155,7 +156,7 @@ def attach(report: pytest.TestReport, item: pytest.Item) -> None:
     ours = _says(report, record.problems)
     between = {
         "level": record.level,
-        "snapshots": list(record.snapshots),
+        "snapshots": encodable_all(record.snapshots),
         "body_failed": report.failed and not ours,
     }
     report.llmspeed = {**shown, **between}  # type: ignore[attr-defined]

@@ -61,7 +61,7 @@ class History:
         kept = [snapshot for session in level for snapshot in session.snapshots]
         try:
             return baseline_of([each for each in kept if each["prompts"] == plan.prompt_set.name])
-        except (KeyError, TypeError, ValueError, struct.error, zlib.error) as error:
+        except (LookupError, TypeError, ValueError, ArithmeticError, struct.error, zlib.error) as error:
             what = f"the stored answers of {identity} to {plan.prompt_set.name!r} are corrupt"
             raise StoreError(f"{what} ({error!r}); restore or delete the run files of that test") from error
 

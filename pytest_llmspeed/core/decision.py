@@ -48,6 +48,8 @@ LEAST_SHIFT = log(1.05)
 FLAG_P = 0.01
 FAMILY_P = 0.05
 SUSPECT_P = 0.05
+LEAST_PENDING = 2
+"""So many suspect sessions just before a flagged one are evidence: with it, three in a row."""
 MOOD_OF_A_DAY = 0.5
 """Assumed correlation between the moods of sessions of one day: less than a day apart they repeat less."""
 TAIL_FACTOR, TAIL_QUANTILE, TAIL_P = 1.10, 0.95, 0.02
@@ -138,8 +140,9 @@ def compare(
     spread is not taken to be smaller than the prior's: what has not been seen yet is not known to
     be small. `prior` is that of the low location, learned where there are tests enough.
 
-    `pending` are the suspect sessions just before the new one. If that is flagged too, they are judged
-    together with it; `pending_span_a_day` says that they and the new one are of different days.
+    `pending` are the suspect sessions just before the new one. If there are two or more, and that is
+    flagged too, they are judged together with it; `pending_span_a_day` says that a day or more lies
+    between the first of them and the new one.
     """
     sessions = [values for values in baseline if _is_usable(values)][-WINDOW:]
     new = new if isfinite(sum(new)) else [value for value in new if isfinite(value)]
@@ -232,7 +235,7 @@ class _Case:
             for shift in (self.low, self.mid):
                 if shift.d >= LEAST_SHIFT and self._significant(shift, shift.p_slower):
                     return Verdict.SLOWER, shift, ""
-            if self.pending and (together := self._slower_together()):
+            if len(self.pending) >= LEAST_PENDING and (together := self._slower_together()):
                 return Verdict.SLOWER, together, advice.together_with(len(self.pending))
             for shift in (self.low, self.mid):
                 if shift.d >= LEAST_SHIFT and shift.p_slower <= SUSPECT_P:

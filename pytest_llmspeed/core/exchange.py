@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, get_args
 
+from pytest_llmspeed.core.foreign_text import encodable
+
 Endpoint = Literal["chat", "completions", "responses"]
 LimitField = Literal["max_tokens", "max_completion_tokens"]
 LIMIT_FIELDS: tuple[LimitField, ...] = get_args(LimitField)
@@ -219,9 +221,10 @@ def _advice(exchange: Exchange, reason: str, spent: int, thought: int) -> str:
 def plain_text(text: Text) -> Text:
     """Return a string without the class that it may have, of an Enum say; anything else as it is.
 
-    Only builtins cross to another process. `str()` would name the member instead of its value.
+    Only builtins cross to another process, and no lone surrogate does (of a file name that is not
+    UTF-8, of JSON that escapes half a character). `str()` would name the member instead of its value.
     """
-    return str.__str__(text) if isinstance(text, str) else text  # type: ignore[return-value]
+    return encodable(str.__str__(text)) if isinstance(text, str) else text  # type: ignore[return-value]
 
 
 def whole_text(text: str) -> str:

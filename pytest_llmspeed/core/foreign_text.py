@@ -8,6 +8,7 @@ sentence, and whole reports once more where they are drawn. Escaping twice chang
 from __future__ import annotations
 
 import re
+from typing import Any
 from unicodedata import category
 
 LONGEST = 1000
@@ -42,6 +43,17 @@ def encodable(text: str) -> str:
     if text.isascii():
         return text
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def encodable_all(shown: Any) -> Any:
+    """Return builtins with every text in them `encodable`, tuples as lists."""
+    if type(shown) is str:
+        return encodable(shown)
+    if isinstance(shown, dict):
+        return {encodable_all(name): encodable_all(value) for name, value in shown.items()}
+    if isinstance(shown, list | tuple):
+        return [encodable_all(value) for value in shown]
+    return shown
 
 
 def _escaped(character: str) -> str:

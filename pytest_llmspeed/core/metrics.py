@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
+from math import isfinite
 from typing import Literal
 
 from pytest_llmspeed.core.exchange import Event, Exchange, TokenSource, plain_text
@@ -166,12 +167,12 @@ def sample_of(
         label=label,
         stratum=stratum,
         call=call,
-        ttft_ms=timing.ttft_ms,
-        ttfo_ms=timing.ttfo_ms,
-        tpot_ms=timing.tpot_ms,
-        e2e_ms=timing.e2e_ms,
-        throughput_tps=timing.throughput_tps,
-        itl_ms=timing.itl_ms,
+        ttft_ms=_finite(timing.ttft_ms),
+        ttfo_ms=_finite(timing.ttfo_ms),
+        tpot_ms=_finite(timing.tpot_ms),
+        e2e_ms=_finite(timing.e2e_ms),
+        throughput_tps=_finite(timing.throughput_tps),
+        itl_ms=timing.itl_ms if all(map(isfinite, timing.itl_ms)) else (),
         output_events=len(exchange.events),
         output_tokens=tokens,
         prompt_tokens=builtin_count(usage.prompt_tokens) if usage else None,
@@ -285,3 +286,8 @@ def _middle(values: tuple[float, ...]) -> float | None:
 
 def _ms(seconds: float) -> float:
     return float(seconds) * 1000
+
+
+def _finite(figure: float | None) -> float | None:
+    """A figure, None where an engine's stamps are not numbers: what is not known is not fast."""
+    return figure if figure is not None and isfinite(figure) else None

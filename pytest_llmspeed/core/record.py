@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, cast
 
 from pytest_llmspeed.core.exchange import plain_text
+from pytest_llmspeed.core.foreign_text import encodable_all
 from pytest_llmspeed.core.load_record import load_from_builtins, load_to_builtins, load_to_stored
 from pytest_llmspeed.core.measurement import SUMMARY_METRICS, Measurement, busy_strata
 from pytest_llmspeed.core.quality import findings
@@ -193,7 +194,7 @@ def run_to_stored(run: RunRecord) -> dict[str, Any]:
 
 
 def _facts_to_builtins(run: RunRecord) -> dict[str, Any]:
-    return {
+    facts = {
         "started": run.started,
         "id": run.run_id,
         "job": run.job,
@@ -202,6 +203,7 @@ def _facts_to_builtins(run: RunRecord) -> dict[str, Any]:
         "options": dict(run.options),
         "suite_verdict": None if run.suite is None else _suite_to_builtins(run.suite),
     }
+    return cast(dict[str, Any], encodable_all(facts))
 
 
 def _suite_to_builtins(suite: SuiteVerdict) -> dict[str, Any]:
@@ -228,7 +230,7 @@ def _suite_to_builtins(suite: SuiteVerdict) -> dict[str, Any]:
 def test_to_builtins(record: TestRecord, *, text: bool) -> dict[str, Any]:
     """Return a test as the report shows it; `text=False` leaves the answers out."""
     backend = record.backend
-    return {
+    shown = {
         "nodeid": record.nodeid,
         "identity": record.identity,
         "environment": record.environment,
@@ -247,6 +249,7 @@ def test_to_builtins(record: TestRecord, *, text: bool) -> dict[str, Any]:
         "accepted": record.accepted,
         "quality": findings.to_builtins(record.quality, text=text),
     }
+    return cast(dict[str, Any], encodable_all(shown))
 
 
 test_to_builtins.__test__ = False  # type: ignore[attr-defined]
@@ -258,7 +261,7 @@ def test_to_stored(record: TestRecord) -> dict[str, Any]:
     No answer, no budget, no comparison: these are the run's own, and follow from the samples.
     """
     backend, measurement = record.backend, record.measurement
-    return {
+    stored = {
         "nodeid": record.nodeid,
         "identity": record.identity,
         "environment": record.environment,
@@ -279,6 +282,7 @@ def test_to_stored(record: TestRecord) -> dict[str, Any]:
         "accepted": record.accepted,
         **({"snapshots": list(record.snapshots)} if record.snapshots else {}),
     }
+    return cast(dict[str, Any], encodable_all(stored))
 
 
 test_to_stored.__test__ = False  # type: ignore[attr-defined]

@@ -501,3 +501,20 @@ def test_of_a_load_throughput_is_compared_too(record, samples, case):
     load = replace(series, of_load=True)
     assert compared_metrics(load, ()) == ("ttft_ms", "tpot_ms", "throughput_tps")
     assert compared_metrics(load, parse_budgets({"throughput_tps": 1})) == compared_metrics(load, ())
+
+
+def test_creep_is_seen_against_the_beginning_of_the_level(record, samples, case):
+    """1% slower each session hides from the last ten; the level's first sessions show it."""
+    stored = [record(*samples(1.01**day, 1.01**day)) for day in range(14)]
+    now = record(*samples(1.01**14, 1.01**14))
+    judged = judge(now, case(now, stored), DEFAULT)
+    assert judged.verdict is Verdict.SUSPECT
+    assert "it crept up in small steps since 2026-03-01" in judged.advice[0]
+    assert judge(now, case(now, stored), ACCEPTING).accepted == "larger context"
+
+
+def test_a_suspect_that_is_meant_can_be_accepted(record, samples, usual, case):
+    """Else it would wait for ever."""
+    now = record(*samples(slow_tokens=1.09))
+    assert judge(now, case(now, usual()), DEFAULT).verdict is Verdict.SUSPECT
+    assert judge(now, case(now, usual()), ACCEPTING).accepted == "larger context"

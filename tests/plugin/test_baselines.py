@@ -257,7 +257,7 @@ def test_what_changed_since_the_baseline_is_said(chat: Project) -> None:
     ("content", "message"),
     [
         (b"{ half a fi", "is corrupt: it is not JSON"),
-        (b'{"schema": "llmspeed/1", "run": {}, "tests": [{}]}', "is corrupt (KeyError: 'accepted')"),
+        (b'{"schema": "llmspeed/1", "run": {}, "tests": [{}]}', "is corrupt: run.started is missing"),
         (b'{"schema": "llmspeed/2"}', "its schema is 'llmspeed/2', this version reads 'llmspeed/1'"),
         (b"[]", 'is corrupt: it has no "schema"'),
     ],
@@ -315,15 +315,13 @@ def test_workers_give_the_same_verdicts_and_the_controller_writes(project: Proje
     shows(result, "4 tests measured: 4 slower")
 
 
-def test_creep_is_seen_against_the_beginning_of_the_level(chat: Project) -> None:
-    """3% slower each session hides from the last ten; the level's first sessions show it."""
-    for number in range(16):
+def test_small_steps_do_not_become_the_norm(chat: Project) -> None:
+    """3% slower each session: suspects do not count until they are cleared, so it fails in the end."""
+    for number in range(11):
         chat.script(seed=300 + number, factor=1.03**number)
-        assert chat.run("--llmspeed-update-baseline").ret == 0
-    assert len(chat.run_files) == 16
-    result = chat.run()
-    assert "suspect" in chat.verdicts().values()
-    shows(result, "it crept up in small steps since")
+        if chat.run("--llmspeed-update-baseline").ret != 0:
+            break
+    assert set(chat.verdicts().values()) & {"slower"}
 
 
 def test_an_old_baseline_is_said_to_be_old(chat: Project) -> None:

@@ -162,7 +162,7 @@ def test_a_file_of_bytes_that_are_no_text_is_corrupt(store):
 def test_a_file_of_a_later_schema_is_named(store):
     """An older version of the plugin says that it is the older one, and reads what it can."""
     store.write("box", "1.json", a_run(1))
-    store.write("box", "2.json", {**a_run(2), "schema": "llmspeed/2"})
+    (store.root / "box" / "2.json").write_text(json.dumps({**a_run(2), "schema": "llmspeed/2"}))
     found = store.load("box")
     assert [session.run_id for session in found.sessions] == ["run1"]
     (problem,) = found.problems

@@ -17,6 +17,7 @@ from pytest_llmspeed.core.baselines import OLD, Session
 from pytest_llmspeed.core.environment import what_changed
 from pytest_llmspeed.core.errors import StoreError
 from pytest_llmspeed.core.stored_tests import StoredTest, paired, stored_tests
+from pytest_llmspeed.edges.store.folder import folders, run_files
 from pytest_llmspeed.edges.store.run_file import RunFile, read_run_file
 
 SCHEMA = "llmspeed-baseline/1"
@@ -48,11 +49,17 @@ def open_store(root: Path) -> Shelf:
     if not root.is_dir():
         raise StoreError(f"{root}: no such folder; name the store with --store, or fill it: pytest {UPDATE}")
     files, problems = list[RunFile](), list[str]()
-    for path in sorted(root.glob("*/*.json")):
+    for folder in folders(root):
         try:
-            files.append(_in_its_folder(read_run_file(path)))
+            paths = run_files(folder)
         except StoreError as error:
             problems.append(f"left out: {error}")
+            continue
+        for path in paths:
+            try:
+                files.append(_in_its_folder(read_run_file(path)))
+            except StoreError as error:
+                problems.append(f"left out: {error}")
     if not files and not problems:
         raise StoreError(
             f"{root} holds no baselines; name the store with --store, or fill it: pytest {UPDATE}"

@@ -13,6 +13,7 @@ from pytest_llmspeed.core.columns import columns
 from pytest_llmspeed.core.errors import SettingsError, StoreError
 from pytest_llmspeed.core.metrics import Sample
 from pytest_llmspeed.core.record import TestRecord, test_from_builtins
+from pytest_llmspeed.edges.store.folder import folders, run_files
 from pytest_llmspeed.edges.store.run_file import REPORT, RunFile, read_run_file
 
 
@@ -36,7 +37,7 @@ class Measured:
         """The test as a record; raises `StoreError` where it is none."""
         try:
             return test_from_builtins(_as_reported(self.test))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             what = f"{type(error).__name__}: {error}"
             raise StoreError(f"{self.path} is corrupt ({what}); restore or delete it") from error
 
@@ -83,8 +84,13 @@ def read_side(path: Path) -> Side:
     if not path.is_dir():
         file = read_run_file(path)
         return Side(path, (file,), tuple(_measured(file)))
-    files, measured, problems = list[RunFile](), list[Measured](), list[str]()
-    for each in sorted([*path.glob("*.json"), *path.glob("*/*.json")]):
+    files, measured, problems, paths = list[RunFile](), list[Measured](), list[str](), list[Path]()
+    for folder in (path, *folders(path)):
+        try:
+            paths += run_files(folder)
+        except StoreError as error:
+            problems.append(f"left out: {error}")
+    for each in sorted(paths):
         try:
             file = read_run_file(each)
             measured += _measured(file)

@@ -21,6 +21,12 @@ from pytest_llmspeed.core.quality.scores import LEAST_LOGPROB, STORED_TOP, Token
 PLAIN = ("prompt", "hash", "finish_reason", "prompt_tokens", "kept", "score", "repeated", "repeated_beside")
 
 
+MOST_TOKENS = 1 << 18
+"""Tokens of one stored answer at most: no engine here answers at such length."""
+MOST_TOKENS_IN_ALL = 1 << 23
+"""Tokens of all answers of one check together: what fits into memory."""
+
+
 def to_stored(checked: CheckedSet, *, text: bool) -> dict[str, Any]:
     """Return a set as builtins; `text=False` leaves out all that an answer could be read from."""
     return {
@@ -70,8 +76,16 @@ def _packed(kind: str, numbers: Sequence[float]) -> str:
     return b64encode(zlib.compress(raw, 9)).decode("ascii")
 
 
-def _unpacked(kind: str, packed: str) -> tuple[Any, ...]:
-    raw = zlib.decompress(b64decode(packed))
+def _unpacked(kind: str, packed: str, most: int) -> tuple[Any, ...]:
+    """Return packed numbers; raises `ValueError` above `most`, before they are unpacked.
+
+    A kilobyte can be packed so that it becomes a megabyte: a few of them would fill the memory.
+    """
+    limit = most * struct.calcsize(kind)
+    unpacker = zlib.decompressobj()
+    raw = unpacker.decompress(b64decode(packed), limit + 1)
+    if len(raw) > limit or not unpacker.eof:
+        raise ValueError(f"an answer of more than {most:,} numbers, or cut")
     return struct.unpack(f"<{len(raw) // struct.calcsize(kind)}{kind}", raw)
 
 
@@ -82,17 +96,21 @@ def baseline_of(sets: Sequence[Mapping[str, Any]]) -> Baseline:
     noise floors the largest.
     """
     answers: dict[str, CheckedAnswer] = {}
+    unpacked = 0
     for stored in sets:
         for each in stored["answers"]:
             if each["hash"] not in answers:
                 answers[each["hash"]] = _answer_from_stored(each)
+                unpacked += len(answers[each["hash"]].token_ids or ())
+                if unpacked > MOST_TOKENS_IN_ALL:
+                    raise ValueError(f"answers of more than {MOST_TOKENS_IN_ALL:,} tokens together")
     floors = [NoiseFloor(**stored["floor"]) for stored in sets if stored["floor"] is not None]
     floor = NoiseFloor(max(f.delta for f in floors), max(f.kl for f in floors)) if floors else None
     return Baseline(answers, floor, sets[0]["precision"] if sets else None)
 
 
 def _answer_from_stored(stored: Mapping[str, Any]) -> CheckedAnswer:
-    tokens = _unpacked("I", stored["tokens"]) if "tokens" in stored else None
+    tokens = _unpacked("I", stored["tokens"], MOST_TOKENS) if "tokens" in stored else None
     return CheckedAnswer(
         **{name: stored[name] for name in PLAIN},
         answer_hash=stored["answer_hash"],
@@ -104,7 +122,11 @@ def _answer_from_stored(stored: Mapping[str, Any]) -> CheckedAnswer:
 
 
 def _scores_from_stored(stored: Mapping[str, Any], tokens: tuple[int, ...]) -> TokenScores:
-    width = stored["width"]
-    listed = list(zip(_unpacked("I", stored["top_ids"]), _unpacked("e", stored["top_logprobs"]), strict=True))
+    width, most = stored["width"], len(tokens) * STORED_TOP
+    top_ids, top_logprobs = (
+        _unpacked("I", stored["top_ids"], most),
+        _unpacked("e", stored["top_logprobs"], most),
+    )
+    listed = list(zip(top_ids, top_logprobs, strict=True))
     top = tuple(tuple(listed[place * width : (place + 1) * width]) for place in range(len(tokens)))
-    return TokenScores(tokens, _unpacked("e", stored["logprobs"]), top)
+    return TokenScores(tokens, _unpacked("e", stored["logprobs"], len(tokens)), top)

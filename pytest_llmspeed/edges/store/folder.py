@@ -20,6 +20,9 @@ from pytest_llmspeed.core.baselines import Session
 from pytest_llmspeed.core.errors import StoreError
 from pytest_llmspeed.edges.store.run_file import read_run_file
 
+PART = ".part"
+STALE_S = 3600.0
+
 
 @dataclass(frozen=True, slots=True)
 class Stored:
@@ -96,12 +99,15 @@ class FolderStore:
             raise StoreError(_unwritable(self.root, error)) from error
 
     def write(self, environment: str, name: str, run: dict[str, Any]) -> Path:
-        """Write one run file and return its path; raises `StoreError` and leaves nothing half done."""
+        """Write one run file, read it back and return its path.
+
+        Raises `StoreError` and leaves nothing half done.
+        """
         folder = self.root / environment
         target = folder / name
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".part", dir=folder)
+            handle, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=PART, dir=folder)
         except OSError as error:
             raise StoreError(_unwritable(folder, error)) from error
         try:
@@ -109,14 +115,25 @@ class FolderStore:
                 file.write(json.dumps(run, separators=(",", ":")))  # far faster than json.dump
                 file.flush()
                 os.fsync(file.fileno())
+            _read_back(Path(temporary), target)
             os.chmod(temporary, 0o644)
             os.replace(temporary, target)
+            _remove_stale_parts(folder, target)
         except BaseException as error:
             Path(temporary).unlink(missing_ok=True)
             if isinstance(error, OSError):
                 raise StoreError(_unwritable(target, error)) from error
             raise
         return target
+
+
+def folders(root: Path) -> list[Path]:
+    """Return the folders in a store, one for each environment; raises `StoreError` if it cannot be listed."""
+    try:
+        names = sorted(os.listdir(root))
+    except OSError as error:
+        raise StoreError(_unreadable(root, error)) from error
+    return [root / name for name in names if not name.startswith(".") and (root / name).is_dir()]
 
 
 def run_files(folder: Path) -> list[Path]:
@@ -141,6 +158,32 @@ def _has_run_files(folder: Path) -> bool:
         return bool(run_files(folder))
     except StoreError:
         return False
+
+
+def _read_back(temporary: Path, target: Path) -> None:
+    """Raise `StoreError` unless what was written can be read: a baseline that cannot is lost in silence."""
+    try:
+        read_run_file(temporary)
+    except StoreError as error:
+        raise StoreError(
+            f"{target} was not stored, since it could not be read again ({error}); please report this"
+        ) from error
+
+
+def _remove_stale_parts(folder: Path, written: Path) -> None:
+    """Remove what writers that were killed left behind; best effort.
+
+    Ages are taken against a file just written, by the clock of the file system: another writer's
+    unfinished file is minutes old at most.
+    """
+    try:
+        now = written.stat().st_mtime
+        for name in os.listdir(folder):
+            part = folder / name
+            if name.startswith(".") and name.endswith(PART) and now - part.lstat().st_mtime > STALE_S:
+                part.unlink(missing_ok=True)
+    except OSError:
+        return
 
 
 @contextmanager
