@@ -108,10 +108,10 @@ def show(run: Run, terminal: pytest.TerminalReporter) -> None:
 
 def show_unused(terminal: pytest.TerminalReporter) -> None:
     """Write that an update had nothing to store: none of the tests uses the plugin."""
-    from pytest_llmspeed.core import advice
+    from pytest_llmspeed.core import store_advice
 
     terminal.section("llmspeed")
-    terminal.write_line(advice.update_outcome(0, {}))
+    terminal.write_line(store_advice.update_outcome(0, {}))
 
 
 def read(config: pytest.Config) -> Settings:

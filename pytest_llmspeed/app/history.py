@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pytest_llmspeed.core import advice
+from pytest_llmspeed.core import store_advice
 from pytest_llmspeed.core.baselines import Session, Window, current_level, gated_comparisons, window
 from pytest_llmspeed.core.decision import Prior
 from pytest_llmspeed.core.errors import StoreError
@@ -118,7 +118,7 @@ class History:
         for session in stored.sessions:
             by_identity.setdefault(session.identity, []).append(session)
         unreadable = (
-            advice.no_run_file_readable(str(self.folder(environment)), stored.files)
+            store_advice.no_run_file_readable(str(self.folder(environment)), stored.files)
             if stored.is_unreadable
             else None
         )

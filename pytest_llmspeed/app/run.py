@@ -17,7 +17,7 @@ from pytest_llmspeed.app.reporting.markdown import markdown
 from pytest_llmspeed.app.reporting.report_file import append_lines, write_lines, write_report
 from pytest_llmspeed.app.settings import Settings
 from pytest_llmspeed.app.suite_judge import Judged, judge_suite
-from pytest_llmspeed.core import advice
+from pytest_llmspeed.core import advice, store_advice
 from pytest_llmspeed.core.baselines import Session, Window, session_of_test
 from pytest_llmspeed.core.budgets import Budget
 from pytest_llmspeed.core.environment import environment_name
@@ -200,7 +200,9 @@ class Run:
             record = replace(record, outcome=self.failed[record.nodeid])
         if record.nodeid not in self.rerun:
             return record
-        said = (advice.not_stored_after_rerun(),) if self.settings.update and not record.problems else ()
+        said = (
+            (store_advice.not_stored_after_rerun(),) if self.settings.update and not record.problems else ()
+        )
         return replace(record, rerun=True, advice=(*record.advice, *said))
 
     def write(self, *, may_store: bool) -> bool:
@@ -209,7 +211,7 @@ class Run:
         A step summary is nobody's order: one that cannot be written is told, and fails nothing.
         """
         if self.settings.update:
-            self._not_stored = self._what_is_not_stored() if may_store else advice.update_stopped()
+            self._not_stored = self._what_is_not_stored() if may_store else store_advice.update_stopped()
         writers = [self._write_baselines] if self.settings.update and may_store else []
         writers += [self._write_json, self._write_markdown]
         done = [self._is_done(writer) for writer in writers]
@@ -222,7 +224,7 @@ class Run:
         if self.skipped:
             refused["skipped"] = sorted(self.skipped | set(refused.get("skipped", ())))
         stored = len(self.records.keys() - {test for tests in refused.values() for test in tests})
-        return advice.update_outcome(stored, refused) if refused or not stored else None
+        return store_advice.update_outcome(stored, refused) if refused or not stored else None
 
     def _is_done(self, writer: Callable[[], None]) -> bool:
         """Let something be written; return False, and keep the reason for the reports, if it cannot be."""
