@@ -69,6 +69,7 @@ FLOORS: list[dict[str, set[str]]] = [
             "core.columns",
             "core.decision",
             "core.declared",
+            "core.environment",
             "core.metrics",
             "core.verdicts",
         },

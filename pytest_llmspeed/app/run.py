@@ -179,7 +179,13 @@ class Run:
 
     def _session(self, record: TestRecord) -> Session:
         facts = self.facts
-        run = {"started": facts.started, "id": facts.run_id, "job": facts.job, "commit": facts.commit}
+        run = {
+            "started": facts.started,
+            "id": facts.run_id,
+            "job": facts.job,
+            "commit": facts.commit,
+            "environment": facts.facts,
+        }
         return session_of_test(test_to_stored(record), run)
 
     @property

@@ -21,6 +21,7 @@ from typing import Any
 from pytest_llmspeed.core.columns import Columns, Rows, columns, count_of, in_all
 from pytest_llmspeed.core.decision import WINDOW
 from pytest_llmspeed.core.declared import extends, what_differs
+from pytest_llmspeed.core.environment import machine_facts
 from pytest_llmspeed.core.metrics import TOKENS_PER_EVENT_LIMIT
 from pytest_llmspeed.core.verdicts import Verdict
 
@@ -145,6 +146,7 @@ def session_of_test(test: Mapping[str, Any], run: Mapping[str, Any]) -> Session:
     accepted, backend = test["accepted"], test["backend"] or {}
     facts = {**(backend.get("versions") or {}), "commit": run["commit"]}
     facts |= {f"option {name}": value for name, value in (backend.get("options") or {}).items()}
+    facts |= machine_facts(run.get("environment") or {})
     return Session(
         identity=test["identity"],
         environment=test["environment"],

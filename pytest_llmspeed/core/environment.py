@@ -38,6 +38,7 @@ class Hardware:
         return self.remote is None and self.gpus is None
 
 
+MACHINE_FACTS = ("cpu", "cpus", "system", "arch", "python")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -63,6 +64,19 @@ def slug(text: str) -> str:
     """
     composed = unicodedata.normalize("NFC", text.lower())
     return re.sub(r"(?:[^\w.]|_)+", "-", composed).strip("-.") or "unknown"
+
+
+def machine_facts(recorded: Mapping[str, object]) -> dict[str, object]:
+    """Return what a run recorded of its machine, as a failure names it; memory to whole GiB.
+
+    The number of CPUs is named here and not part of the environment: containers report that of their
+    host, and runner classes that differ in it are told apart by `llmspeed_environment`.
+    """
+    facts = {name: recorded[name] for name in MACHINE_FACTS if name in recorded}
+    memory_mib = recorded.get("memory_mib")
+    if isinstance(memory_mib, int | float):
+        facts["memory"] = f"{memory_mib / 1024:.0f} GiB"
+    return facts
 
 
 def what_changed(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:

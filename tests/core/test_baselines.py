@@ -267,6 +267,13 @@ def test_a_session_records_versions_options_and_commit(record):
     assert stored(record).facts == {"torch": "2.6", "commit": "abc", "option seed": 3}
 
 
+def test_a_session_records_the_machine_that_it_ran_on(record):
+    """What most often explains a slowdown; memory to whole GiB, since a boot changes a few MiB."""
+    machine = {"cpus": 16, "memory_mib": 64213, "python": "3.11.7", "cpu": "EPYC"}
+    facts = session_of_test(test_to_builtins(record, text=False), {**RUN, "environment": machine}).facts
+    assert (facts["cpus"], facts["memory"], facts["python"]) == (16, "63 GiB", "3.11.7")
+
+
 def test_a_test_without_an_engine_is_a_session_without_facts(record):
     """A record that names no backend is read all the same."""
     assert stored(replace(record, backend=None)).facts == {"commit": "abc"}

@@ -14,7 +14,7 @@ from typing import Any
 from pytest_llmspeed.app.commands.result import Result, counted, listed, named_once, table
 from pytest_llmspeed.core.advice import UPDATE, percent, quantity
 from pytest_llmspeed.core.baselines import OLD, Session
-from pytest_llmspeed.core.environment import what_changed
+from pytest_llmspeed.core.environment import machine_facts, what_changed
 from pytest_llmspeed.core.errors import StoreError
 from pytest_llmspeed.core.stored_tests import StoredTest, paired, stored_tests
 from pytest_llmspeed.edges.store.folder import folders, run_files
@@ -259,7 +259,7 @@ def diff(root: Path, first: str, second: str) -> Result:
     """Return what changed from one run file to another: recorded facts, and medians."""
     files = [find_run(root, name) for name in (first, second)]
     pairing = paired(*(stored_tests(file.sessions) for file in files))
-    changed = what_changed(*(file.run["environment"] for file in files))
+    changed = what_changed(*(machine_facts(file.run["environment"]) for file in files))
     moves = list[dict[str, Any]]()
     for pair in pairing.pairs:
         changed += what_changed(pair.old.newest.facts, pair.new.newest.facts)
