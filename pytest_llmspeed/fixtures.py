@@ -41,10 +41,12 @@ def llm_backend(request: pytest.FixtureRequest, llm_backend_options: dict[str, A
 
     Until the test's end no other process measures on the same device, or the same server.
     """
-    from pytest_llmspeed.core.errors import LLMSpeedError
+    from pytest_llmspeed.core.errors import LLMSpeedError, hides_our_frames
+    from pytest_llmspeed.core.foreign_text import harmless_lines
     from pytest_llmspeed.marks import state_of
     from pytest_llmspeed.state import run_of
 
+    __tracebackhide__ = hides_our_frames
     run, state = run_of(request.config), state_of(request.node)
     problems, lock = list(state.plan.problems), None
     try:
@@ -57,7 +59,7 @@ def llm_backend(request: pytest.FixtureRequest, llm_backend_options: dict[str, A
             except LLMSpeedError as error:
                 problems.append(str(error))
         if state.engine is None:  # outside of the except: the message stands alone
-            pytest.fail("\n".join(problems), pytrace=False)
+            pytest.fail(harmless_lines("\n".join(problems)), pytrace=False)
         yield state.engine
     finally:
         if lock is not None:

@@ -83,11 +83,13 @@ def check(config: pytest.Config) -> None:
 
 def show(run: Run, terminal: pytest.TerminalReporter) -> None:
     """Write the closing section, if there is anything to say."""
+    from pytest_llmspeed.core.foreign_text import harmless_lines
+
     lines = list(run.closing_section(verbose=terminal.verbosity > 0))
     if lines:
         terminal.section("llmspeed")
         for line in lines:
-            terminal.write_line(line)
+            terminal.write_line(harmless_lines(line))
 
 
 def read(config: pytest.Config) -> Settings:

@@ -18,7 +18,7 @@ FLOORS: list[dict[str, set[str]]] = [
         "core.errors": set(),
         "core.foreign_text": set(),
         "core.secret": set(),
-        "core.exchange": set(),
+        "core.exchange": {"core.foreign_text"},
         "core.token_counts": {"core.exchange"},
         "core.metrics": {"core.exchange", "core.token_counts"},
         "core.summaries": {"core.errors"},
@@ -209,7 +209,7 @@ FLOORS: list[dict[str, set[str]]] = [
             "edges.wire.written",
         },
         "edges.engines.base": {"edges.wire.target"},
-        "edges.engines.registry": {"edges.engines.base"},
+        "edges.engines.registry": {"edges.engines.base", "edges.wire.address"},
         "edges.engines.pool": {
             "edges.clock",
             "edges.engines.base",

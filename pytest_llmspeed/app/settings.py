@@ -19,6 +19,9 @@ NO_BACKEND = (
     "@pytest.mark.llm_backend(…)"
 )
 
+FILE_OPTIONS = ("ca_file", "client_cert", "client_key")
+"""Engine options that name files."""
+
 
 @dataclass(frozen=True, slots=True)
 class BackendMark:
@@ -27,7 +30,7 @@ class BackendMark:
     name: str
     model: str | None = None
     precision: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     folder: Path = Path()
 
 
@@ -50,7 +53,7 @@ class Settings:
     backends: tuple[str, ...] = ()
     model: str | None = None
     precision: str | None = None
-    url: str | None = None
+    url: str | None = field(default=None, repr=False)
     store: str | None = None
     update: bool = False
     accept: str | None = None
@@ -154,7 +157,7 @@ def spec_for(
         raise SettingsError(NO_BACKEND)
     options = _run_time_options(registry, name, run_time or {})
     if mark is not None and mark.name == name:
-        options |= mark.options
+        options |= _with_paths(mark.options, mark.folder)
     if registry.takes(name, "url"):
         options |= _url(settings, options)
     model, precision = settings.origin("model", mark), settings.origin("precision", mark)
@@ -162,6 +165,12 @@ def spec_for(
     model_name = at_run_time if model is None else _located(model)
     asked = None if precision is None else plain_text(precision.value)
     return EngineSpec.of(plain_text(name), plain_text(model_name), asked, options)
+
+
+def _with_paths(options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """A mark's options, the files among them found from the folder of its test file."""
+    files = {name: options[name] for name in FILE_OPTIONS if options.get(name) is not None}
+    return {**options, **{name: _located(Origin(path, name, folder)) for name, path in files.items()}}
 
 
 def _run_time_options(registry: Registry, backend: str, given: Mapping[str, Any]) -> dict[str, Any]:

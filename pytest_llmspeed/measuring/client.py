@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pytest_llmspeed.core.arrivals import Rate
 from pytest_llmspeed.core.budgets import Budget, requests_needed
 from pytest_llmspeed.core.curves import Curve
-from pytest_llmspeed.core.errors import GenerationError, SettingsError
+from pytest_llmspeed.core.errors import GenerationError, SettingsError, hides_our_frames
 from pytest_llmspeed.core.exchange import LIMIT_FIELDS, Endpoint, Exchange, LimitField, Request, plain_text
 from pytest_llmspeed.core.load_result import LoadResult
 from pytest_llmspeed.core.measurement import Answer, Measurement
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI
 
     from pytest_llmspeed.measuring.sdk import SDKClients
+
+__tracebackhide__ = hides_our_frames
 
 MAX_TOKENS = 128
 TIMEOUT_S = 120.0
