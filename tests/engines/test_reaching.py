@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -313,3 +314,38 @@ def test_text_of_a_server_forges_no_line_and_no_command(remote: Project) -> None
     assert "\x1b[2J" not in shown
     assert not any(line.lstrip().startswith(("::error", "##[")) for line in shown.splitlines())
     assert len(shown) < 20_000
+
+
+TRICKLES = """
+import socket, sys, time
+print("HF_TOKEN is", __import__("os").environ["HF_TOKEN"], flush=True)
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    connection, _ = listener.accept()
+    connection.recv(65536)
+    try:
+        connection.sendall(b"HTTP/1.1 200 OK\\r\\ncontent-length: 100000\\r\\n\\r\\n")
+        while True:
+            connection.sendall(b" ")
+            time.sleep(0.1)
+    except OSError:
+        pass
+"""
+
+
+def test_a_start_has_one_limit_and_its_log_shows_no_secret(remote: Project) -> None:
+    """A server that answers its health path byte by byte is given up in time."""
+    (remote.path / "trickles.py").write_text(TRICKLES)
+    command = f"{sys.executable} {remote.path / 'trickles.py'} {{port}}"
+    remote.write(
+        f"""
+        import pytest
+
+        @pytest.mark.llm_backend("server", command={command!r}, model="m", start_timeout_s=1,
+                                 env={{"HF_TOKEN": "hf_hunter2"}}, extra_args=["--api-key", "hunter2"])
+        def test_it(llm_client): pass
+        """
+    )
+    result = remote.run("-l", "-vv")
+    shows(result, "did not answer within 1 s: give it longer with start_timeout_s=", "HF_TOKEN is ***")
+    assert "hunter2" not in result.stdout.str() + json.dumps(remote.report)
