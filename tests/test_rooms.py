@@ -36,6 +36,7 @@ FLOORS: list[dict[str, set[str]]] = [
         "core.workload_shapes": {"core.errors", "core.traces", "core.workloads"},
         "core.verdicts": {"core.metrics"},
         "core.budgets": {
+            "core.environment",
             "core.errors",
             "core.exchange",
             "core.load_advice",

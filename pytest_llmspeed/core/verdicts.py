@@ -83,13 +83,14 @@ class BudgetCheck:
     """One budget against what was measured.
 
     `observed` is None where nothing could be measured, `reason` then says why, and the budget is
-    not kept. `ci` is a 95% interval of the statistic; a bound that the samples cannot give is None.
+    not kept. `kept` is None of a budget that was not checked in this run, for the `reason` given. `ci` is
+    a 95% interval of the statistic; a bound that the samples cannot give is None.
     """
 
     name: str
     limit: float
     observed: float | None
-    kept: bool
+    kept: bool | None
     ci: tuple[float | None, float | None] | None = None
     label: str | None = None
     reason: str = ""

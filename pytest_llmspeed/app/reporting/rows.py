@@ -34,7 +34,7 @@ def rows(record: TestRecord, *, verbose: bool) -> Iterator[Row]:
         yield (record.nodeid, DASH, DASH, DASH, DASH, f"interrupted after {done}")
         return
     for check in record.budgets:
-        if verbose or not check.kept:
+        if verbose or check.kept is False:
             yield _budget_row(record, check)
     for found in worst_of_each_metric(record.comparisons):
         if verbose or found.verdict is not Verdict.PASSED:
@@ -59,6 +59,8 @@ def _budget_row(record: TestRecord, check: BudgetCheck) -> Row:
 
 
 def _budget_word(check: BudgetCheck) -> str:
+    if check.kept is None:
+        return f"not checked: {check.reason}"
     if check.observed is None:
         return "not measured"
     if not check.kept:
@@ -158,7 +160,7 @@ def counts(records: Sequence[TestRecord]) -> str:
     found = Counter(_word(record) for record in records)
     order = [verdict.value for verdict in Verdict]
     parts = [f"{found[word]} {_spoken(word)}" for word in sorted(found, key=lambda w: _place(order, w))]
-    missed = sum(not check.kept for record in records for check in record.budgets)
+    missed = sum(check.kept is False for record in records for check in record.budgets)
     if missed:
         parts.append(f"{counted(missed, 'budget')} missed")
     measured = sum(_was_measured(record) for record in records)
