@@ -50,7 +50,9 @@ def conclude(item: pytest.Item, *, body_passed: bool) -> None:
     probed = tuple(state.probe.probed.values()) if state.probe else ()
     record = run_of(item.config).judge(raw, state.budgets if counts else (), override, probed)
     late = tuple(late_problems(item, state)) if body_passed else ()
-    state.record = replace(record, problems=(*late, *record.problems))
+    unchecked = state.unchecked if counts else ()
+    checks = (*record.budgets, *unchecked)
+    state.record = replace(record, problems=(*late, *record.problems), budgets=checks)
     _set_properties(item, state.record)
 
 

@@ -38,13 +38,15 @@ class Policy:
     """What the run asks of the judgement beyond the table of consequences.
 
     `show_answers` says whether the sentence that fails a test over its answers may quote one. A run
-    that is `storing` stores what may be stored, and needs no advice to do so.
+    that is `storing` stores what may be stored, and needs no advice to do so. `comparing` is False of a
+    smoke run, whose few rounds are held against budgets only.
     """
 
     require_baseline: bool = False
     strict: bool = False
     accept: str | None = None
     show_answers: bool = True
+    comparing: bool = True
     storing: bool = False
 
 
@@ -76,7 +78,7 @@ def judge(record: TestRecord, case: Case, policy: Policy) -> TestRecord:
         return _with_answers(_without_requests(record, case, policy), policy)
     checks = tuple(check(budget, record.measurement) for budget in case.budgets)
     invalid = tuple(_invalid(record, case))
-    found = () if invalid else (*_busy(record), *_comparisons(record, case))
+    found = () if invalid or not policy.comparing else (*_busy(record), *_comparisons(record, case))
     worse = tuple(quality_judge.failures(record.quality, found, show_answers=policy.show_answers))
     if worse:
         found = tuple(replace(each, verdict=Verdict.INVALID, reason=advice.worse_answers()) for each in found)
@@ -97,7 +99,8 @@ def _with_answers(record: TestRecord, policy: Policy) -> TestRecord:
 
 def _without_requests(record: TestRecord, case: Case, policy: Policy) -> TestRecord:
     """A test that measured no speed: its verdict is that of its answers, if it asked for any."""
-    missing = (advice.nothing_measured(case.overridden_in),) if case.budgets else ()
+    asked = any(not budget.is_default for budget in case.budgets)
+    missing = (advice.nothing_measured(case.overridden_in),) if asked else ()
     worse = tuple(quality_judge.failures(record.quality, (), show_answers=policy.show_answers))
     return replace(record, problems=missing + worse, verdict=quality_judge.verdict(record.quality))
 
@@ -194,7 +197,7 @@ def _apart(one: float, other: float) -> float:
 
 def _missed(checks: Sequence[BudgetCheck], budgets: Sequence[Budget]) -> Iterator[str]:
     for found, budget in zip(checks, budgets, strict=True):
-        if not found.kept:
+        if found.kept is False:
             yield advice.budget_missed(found, budget.metric.key)
 
 

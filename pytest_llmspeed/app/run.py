@@ -119,6 +119,7 @@ class Run:
             strict=self.settings.strict,
             accept=self.settings.accept,
             show_answers=self.settings.show_answers,
+            comparing=self.settings.rounds is None,
             storing=self.settings.update,
         )
         judged = judge(record, case, policy)
@@ -239,6 +240,8 @@ class Run:
     def _problems(self) -> list[str]:
         """What could not be read or written, and what is stored of tests that are gone."""
         said = [advice.gone(lost)] if (lost := self._gone()) else []
+        if self.settings.rounds is not None and self.records:
+            said.append(advice.smoke_run(self.settings.rounds))
         return [*self.history.problems, *self._write_problems, *said]
 
     def _gone(self) -> list[str]:

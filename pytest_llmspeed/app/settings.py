@@ -25,13 +25,17 @@ FILE_OPTIONS = ("ca_file", "client_cert", "client_key")
 
 @dataclass(frozen=True, slots=True)
 class BackendMark:
-    """An `llm_backend` mark. `folder` is where its test file is: the base of a relative path in it."""
+    """An `llm_backend` mark. `folder` is where its test file is: the base of a relative path in it.
+
+    `id` names the configuration in test ids and tables.
+    """
 
     name: str
     model: str | None = None
     precision: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     folder: Path = Path()
+    id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,8 @@ class Origin:
 class Settings:
     """What the command line and the ini file say. Absent is None, of `backends` the empty tuple.
 
-    `step_summary` is the file that GitHub Actions shows on the page of a job, where it runs one.
+    `step_summary` is the file that GitHub Actions shows on the page of a job, where it runs one. `rounds`
+    is how many rounds a smoke run makes.
     """
 
     backends: tuple[str, ...] = ()
@@ -61,6 +66,7 @@ class Settings:
     strict: bool = False
     json: str | None = None
     markdown: str | None = None
+    rounds: int | None = None
     step_summary: str | None = None
     ini: Mapping[str, Any] = field(default_factory=dict)
     cwd: Path = Path()
@@ -124,6 +130,7 @@ class Settings:
             "accept": self.accept,
             "require_baseline": self.require_baseline,
             "strict": self.strict,
+            "rounds": self.rounds,
         }
         return {name: value for name, value in given.items() if value}
 

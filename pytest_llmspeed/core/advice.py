@@ -140,6 +140,11 @@ def busy(found: Comparison) -> str:
     return f"{found.reason}; run it again when the machine is quiet (this run is not stored)"
 
 
+def smoke_run(rounds: int) -> str:
+    """What a smoke run left out."""
+    return f"--llmspeed-rounds={rounds}: only budgets were checked; nothing was compared with a baseline"
+
+
 def not_stored_after_rerun() -> str:
     """Why a test that passed at last is not stored."""
     return "an earlier attempt of this test failed, so this run of it is not stored"
