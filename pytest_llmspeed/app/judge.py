@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
 from typing import Any
 
 from pytest_llmspeed.app import quality_judge
 from pytest_llmspeed.core import advice
-from pytest_llmspeed.core.baselines import GATED, OLD, Series, Session, Window
+from pytest_llmspeed.core.baselines import GATED, OLD, Series, Session, Window, part_names
 from pytest_llmspeed.core.budgets import Budget, check
 from pytest_llmspeed.core.decision import DEFAULT_PRIOR, Prior, compare
 from pytest_llmspeed.core.environment import what_changed
@@ -149,8 +148,7 @@ def _comparisons(record: TestRecord, case: Case) -> Iterator[Comparison]:
         for metric in compared_metrics(series, case.budgets):
             if metric in series.values or case.window.values(stratum, metric):
                 any_value = True
-                found = replace(_compare(case, stratum, metric), metric=metric, stratum=stratum)
-                yield replace(found, label=series.label, now=found.now or _median(series, metric))
+                yield _with_figures(_compare(case, stratum, metric), record, case, stratum, metric)
     if not any_value and case.now.series:
         yield Comparison(Verdict.INCONCLUSIVE, advice.no_time(), metric="ttft_ms")
     elif not any_value and any("overlapped" in sample.flags for sample in record.measurement.samples):
@@ -186,9 +184,24 @@ def _against(case: Case, baseline: Sequence[Sequence[float]], stratum: str, metr
     )
 
 
-def _median(series: Series, metric: str) -> float | None:
-    values = series.values.get(metric)
-    return median(values) if values else None
+def _with_figures(found: Comparison, record: TestRecord, case: Case, stratum: str, metric: str) -> Comparison:
+    """The comparison with the figures that every report shows, and where else it was made."""
+    series = case.now.series[stratum]
+    now = record.measurement.of_stratum(stratum).figure(metric)
+    found = replace(
+        found,
+        metric=metric,
+        stratum=stratum,
+        label=series.label,
+        part=part_names(case.now.series)[stratum],
+        now=found.now if now is None else now,
+    )
+    if series.of_load:
+        baseline = case.window.figure(stratum, metric)
+        return replace(found, baseline=baseline, at=found.at and advice.of_the_parts(found.at))
+    if metric == "itl_ms":  # all gaps together are not stored
+        return replace(found, baseline=None, at=found.at and advice.of_each_request(found.at))
+    return found
 
 
 def _apart(one: float, other: float) -> float:

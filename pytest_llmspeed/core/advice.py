@@ -66,19 +66,54 @@ def slower(found: Comparison, changed: Sequence[str]) -> str:
 
 
 def moved(found: Comparison) -> str:
-    """Old and new value with the change and its interval."""
-    if found.baseline is None or found.now is None or found.delta is None or found.ci is None:
+    """Old and new value with the change and its interval; where it was made, if not between these two."""
+    if found.delta is None or found.ci is None:
         return found.reason
     low, high = (percent(bound) for bound in found.ci)
-    return (
-        f"{quantity(found.baseline, found.metric)} → {quantity(found.now, found.metric)}, "
+    change = (
         f"{percent(found.delta)} (95% interval {low} to {high}, {counted(found.sessions, 'stored session')})"
     )
+    figures = _from_to(found.baseline, found.now, found.metric)
+    if not found.at_another_location:
+        return f"{figures}, {change}"
+    return f"{f'{figures}; ' if figures else ''}compared at {location(found)}, {change}"
+
+
+def location(found: Comparison) -> str:
+    """Where a comparison was made, with the values there: "the fastest 10%: 44.1 ms → 56.5 ms"."""
+    return f"{found.at}: {_from_to(found.at_baseline, found.at_now, found.metric)}"
+
+
+def _from_to(before: float | None, now: float | None, metric: str) -> str:
+    if before is None or now is None:
+        return ""
+    return f"{quantity(before, metric)} → {quantity(now, metric)}"
+
+
+def at_fastest(share: float) -> str:
+    """The location that other programs disturb least."""
+    return f"the fastest {share:.0%}"
+
+
+def at_median() -> str:
+    """The location that a slowdown of half the requests moves."""
+    return "the median"
+
+
+def of_the_parts(at: str) -> str:
+    """A location among the consecutive parts of a load, which are what its sessions are compared by."""
+    return f"{at} of the load's parts"
+
+
+def of_each_request(at: str) -> str:
+    """A location among requests, each of which gives its median gap."""
+    return f"{at} of the requests' median gaps"
 
 
 def name(found: Comparison) -> str:
-    """The metric of a comparison, with its label where it has one."""
-    return f"{found.metric} of {found.label!r}" if found.label else found.metric
+    """The metric of a comparison, with the part of the test that it is of, if there are several."""
+    part = found.part or (repr(found.label) if found.label else "")
+    return f"{found.metric} of {part}" if part else found.metric
 
 
 def faster(found: Comparison, *, storing: bool = False) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from pytest_llmspeed.core.advice import (
     counted,
+    location,
     name,
     percent,
     quantity,
@@ -78,7 +79,7 @@ def _comparison_row(record: TestRecord, found: Comparison) -> Row:
         name(found),
         DASH if found.baseline is None else quantity(found.baseline, found.metric),
         DASH if found.now is None else quantity(found.now, found.metric),
-        change(found) or DASH,
+        _change_and_place(found),
         _verdict(record, found),
     )
 
@@ -111,6 +112,12 @@ def change(found: Comparison) -> str | None:
         return None
     low, high = (percent(bound) for bound in found.ci)
     return f"{percent(found.delta)} ({low} to {high})"
+
+
+def _change_and_place(found: Comparison) -> str:
+    """The change, with the location that it was found at unless that is the row's own two figures."""
+    moved = change(found) or DASH
+    return f"{moved} at {location(found)}" if found.at_another_location else moved
 
 
 def _verdict(record: TestRecord, found: Comparison) -> str:
