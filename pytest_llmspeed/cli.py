@@ -48,6 +48,8 @@ def _store_of_the_project() -> Path:
 
 def show(result: Result, *, as_json: bool) -> int:
     """Print a result; return its exit code."""
+    from pytest_llmspeed.core.foreign_text import harmless_lines
+
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -59,7 +61,7 @@ def show(result: Result, *, as_json: bool) -> int:
         print(json.dumps(result.shown, indent=1))
     else:
         for line in result.lines:
-            print(line)
+            print(harmless_lines(line))
     sys.stdout.flush()
     return result.exit_code
 

@@ -41,10 +41,14 @@ def llm_backend(request: pytest.FixtureRequest, llm_backend_options: dict[str, A
 
     Until the test's end no other process measures on the same device, or the same server.
     """
-    from pytest_llmspeed.core.errors import LLMSpeedError
+    from pytest_llmspeed.core.errors import LLMSpeedError, hides_our_frames
+    from pytest_llmspeed.core.foreign_text import harmless_lines
     from pytest_llmspeed.marks import state_of
-    from pytest_llmspeed.state import run_of
+    from pytest_llmspeed.state import DISABLED, run_of
 
+    __tracebackhide__ = hides_our_frames
+    if request.config.option.llmspeed_disable:
+        pytest.skip(DISABLED)
     run, state = run_of(request.config), state_of(request.node)
     problems, lock = list(state.plan.problems), None
     try:
@@ -53,11 +57,11 @@ def llm_backend(request: pytest.FixtureRequest, llm_backend_options: dict[str, A
                 spec = _spec(run, state, llm_backend_options)
                 lock = _locked(run, spec, request)
                 state.engine, state.leased = run.pool.lease(spec), state.plan.choice
-                state.backend = spec.backend
+                state.place = spec.backend, run.environment_of(state.engine)
             except LLMSpeedError as error:
                 problems.append(str(error))
         if state.engine is None:  # outside of the except: the message stands alone
-            pytest.fail("\n".join(problems), pytrace=False)
+            pytest.fail(harmless_lines("\n".join(problems)), pytrace=False)
         yield state.engine
     finally:
         if lock is not None:
@@ -123,6 +127,7 @@ def llm_client(request: pytest.FixtureRequest, llm_backend: Engine) -> Iterator[
         run.pool.loop,
         state.recorder,
         lambda: state_of(request.node).budgets,
+        smoke=run.settings.rounds,
         quality_check=lambda prompts, asked: probe.check(run.quality_sets.plan(prompts, folder, asked)),
     )
     yield client

@@ -13,14 +13,14 @@ from pytest_llmspeed.app.judge import gated_metrics
 from pytest_llmspeed.app.run import Run
 from pytest_llmspeed.app.settings import BackendMark, spec_for
 from pytest_llmspeed.core import advice
-from pytest_llmspeed.core.budgets import Budget, parse_budgets
+from pytest_llmspeed.core.budgets import Budget, default_budgets, enough_rounds, merged
 from pytest_llmspeed.core.errors import LLMSpeedError, SettingsError
 from pytest_llmspeed.core.exchange import plain_text
 from pytest_llmspeed.core.quality.answers import PlannedCheck
 from pytest_llmspeed.core.record import Side
 from pytest_llmspeed.edges.engines.base import EngineSpec
 from pytest_llmspeed.layers import Layers, are_same, layers_of
-from pytest_llmspeed.plans import Choice, TestPlan
+from pytest_llmspeed.plans import Choice, TestPlan, checked_id, with_ids
 from pytest_llmspeed.state import (
     BACKEND,
     BUDGET,
@@ -60,10 +60,10 @@ def plan_for(item: pytest.Item, run: Run, layers: Layers) -> TestPlan:
     problems = [*run.store_problems, *_about_parameters(item)]
     visible = backends_of(item)
     choice = _caught(lambda: _choice(item, layers, run), problems) or Choice()
-    budgets = _caught(lambda: _merged(layers.all), problems) or {}
+    budgets = _caught(lambda: _budgets(layers.all, run), problems) or ()
     quality = _caught(lambda: _quality(item, layers, run), problems) or ()
     needs_engine = takes(item, BACKEND) or choice.mark is not None
-    for name in (budget.backend for budget in budgets.values() if budget.backend):
+    for name in (budget.backend for budget in budgets if budget.backend):
         problems += [
             f"llm_budget(backend={name!r}): {p}" for p in run.registry.visible_problems(name, visible)
         ]
@@ -73,14 +73,16 @@ def plan_for(item: pytest.Item, run: Run, layers: Layers) -> TestPlan:
     if spec is not None:
         invisible = list(run.registry.visible_problems(spec.backend, visible))
         problems += invisible or run.registry.problems(spec)
-    kept = tuple(b for b in budgets.values() if spec is None or b.backend in (None, spec.backend))
+    kept = [b for b in budgets if spec is None or b.backend in (None, spec.backend)]
+    kept, unchecked = enough_rounds(kept, run.settings.rounds) if run.settings.rounds else (kept, [])
     return TestPlan(
         spec,
         choice,
-        kept,
+        tuple(kept),
         tuple(problems),
         comparisons=len(gated_metrics(kept)),
         quality=quality,
+        unchecked=tuple(unchecked),
         must_measure=_asks_for_client(item) or any(mark.name == BUDGET for own in layers.own for mark in own),
     )
 
@@ -163,15 +165,8 @@ def _distinct(marks: Sequence[BackendMark], run: Run) -> list[Choice]:
         written = [mark for mark in marks if mark.name == name] or marks
         for mark in written or (None,):
             spec = spec_for(run.settings, run.registry, mark, name)
-            taken = [choice.id for choice in by_spec.values()]
-            unique = spec.id if spec.id not in taken else f"{spec.id}-{len(taken) + 1}"
-            same = any(_engine(spec) == _engine(other) for other in by_spec)
-            by_spec.setdefault(spec, Choice(mark, name, unique, len(by_spec), same))
-    return list(by_spec.values())
-
-
-def _engine(spec: EngineSpec) -> tuple[str, str | None, str]:
-    return spec.backend, spec.model, spec.precision
+            by_spec.setdefault(spec, Choice(mark, name))
+    return with_ids(by_spec)
 
 
 def _choice(item: pytest.Item, layers: Layers, run: Run) -> Choice:
@@ -212,18 +207,18 @@ def _backend_mark(mark: pytest.Mark, folder: Path) -> BackendMark:
     if len(mark.args) > 1 or not isinstance(name, str):
         raise SettingsError('llm_backend takes one name, as in llm_backend("transformers", model="…")')
     model, precision = options.pop("model", None), options.pop("precision", None)
-    return BackendMark(name, None if model is None else str(plain_text(model)), precision, options, folder)
+    model = None if model is None else str(plain_text(model))
+    own_id = checked_id(options.pop("id", None))
+    return BackendMark(name, model, precision, options, folder, own_id)
 
 
-def _merged(layers: Sequence[Sequence[pytest.Mark]]) -> dict[Any, Budget]:
-    """The budgets of all layers, merged name by name, the closest last."""
-    merged: dict[Any, Budget] = {}
-    for layer in reversed(layers):
-        for mark in (mark for mark in layer if mark.name == BUDGET):
-            if mark.args:
-                raise SettingsError(f"llm_budget({mark.args[0]!r}): limits are keywords, as in ttft_ms=300")
-            merged |= {budget.slot: budget for budget in parse_budgets(mark.kwargs)}
-    return merged
+def _budgets(layers: Sequence[Sequence[pytest.Mark]], run: Run) -> tuple[Budget, ...]:
+    """The budgets of all layers and of the settings, the closest last."""
+    ours = [[mark for mark in layer if mark.name == BUDGET] for layer in reversed(layers)]
+    for mark in (mark for layer in ours for mark in layer if mark.args):
+        raise SettingsError(f"llm_budget({mark.args[0]!r}): limits are keywords, as in ttft_ms=300")
+    defaults = default_budgets(run.settings.ini.get("budget") or ())
+    return merged([[mark.kwargs for mark in layer] for layer in ours], defaults)
 
 
 def _quality(item: pytest.Item, layers: Layers, run: Run) -> tuple[PlannedCheck, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ INI: dict[str, tuple[str, Any, str]] = {
     "url": ("string", None, "address of a server, as in http://127.0.0.1:8000/v1"),
     "store": ("string", None, "folder of the baselines (default .llmspeed/baselines)"),
     "environment": ("string", None, "runner class that keys baselines instead of the hardware"),
+    "budget": ("linelist", [], "budgets of all tests, a line for each mark, as in ttft_ms=300 tpot_ms=40"),
     "json_text": ("bool", True, "whether the JSON report shows the answers"),
     "quality": ("string", None, "prompt file of quality checks that name none"),
     "store_text": ("bool", True, "whether the store keeps the answers of quality checks, to compare them"),
@@ -54,6 +56,13 @@ def add(parser: pytest.Parser) -> None:
     )
     value("--llmspeed-require-baseline", action="store_true", help="fail tests that have no baseline")
     value("--llmspeed-strict", action="store_true", help="fail inconclusive and suspect tests too")
+    value(
+        "--llmspeed-rounds",
+        metavar="N",
+        type=int,
+        help="smoke run: N rounds of everything that is repeated, compared with nothing, not stored",
+    )
+    value("--llmspeed-disable", action="store_true", help="skip the tests that use an LLM; start nothing")
     value("--llmspeed-json", metavar="FILE", help="write a JSON report")
     value("--llmspeed-markdown", metavar="FILE", help="write a markdown report")
     for name, (kind, default, about) in INI.items():
@@ -63,6 +72,7 @@ def add(parser: pytest.Parser) -> None:
 def check(config: pytest.Config) -> None:
     """Raise `UsageError` for options that contradict each other or cannot be carried out."""
     given = config.option
+    _check_smoke_run(given)
     if given.llmspeed_update_baseline or given.llmspeed_accept is not None:
         _check_update(config)
     elif given.llmspeed_store is not None:
@@ -97,13 +107,27 @@ def _check_update(config: pytest.Config) -> None:
         raise pytest.UsageError(str(error)) from error
 
 
+def _check_smoke_run(given: argparse.Namespace) -> None:
+    """Raise `UsageError` for a run that is to store, but measures too little for it or nothing."""
+    rounds = given.llmspeed_rounds
+    if rounds is not None and rounds < 1:
+        raise pytest.UsageError(f"--llmspeed-rounds={rounds}: at least one round is needed")
+    if given.llmspeed_update_baseline and (rounds is not None or given.llmspeed_disable):
+        which = "--llmspeed-disable" if given.llmspeed_disable else f"--llmspeed-rounds={rounds}"
+        raise pytest.UsageError(
+            f"--llmspeed-update-baseline stores whole measurements, and {which} makes none: leave one out"
+        )
+
+
 def show(run: Run, terminal: pytest.TerminalReporter) -> None:
     """Write the closing section, if there is anything to say."""
+    from pytest_llmspeed.core.foreign_text import harmless_lines
+
     lines = list(run.closing_section(verbose=terminal.verbosity > 0))
     if lines:
         terminal.section("llmspeed")
         for line in lines:
-            terminal.write_line(line)
+            terminal.write_line(harmless_lines(line))
 
 
 def show_unused(terminal: pytest.TerminalReporter) -> None:
@@ -131,6 +155,7 @@ def read(config: pytest.Config) -> Settings:
         strict=given.llmspeed_strict,
         json=given.llmspeed_json,
         markdown=given.llmspeed_markdown,
+        rounds=given.llmspeed_rounds,
         step_summary=os.environ.get(STEP_SUMMARY) or None,
         ini={name: config.getini(f"llmspeed_{name}") for name in INI},
         cwd=Path(config.invocation_params.dir),

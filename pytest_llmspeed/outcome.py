@@ -22,7 +22,9 @@ class PerformanceFailure(pytest.fail.Exception):  # type: ignore[misc, name-defi
     __module__ = "builtins"  # as pytest's own: the summary then says the bare name
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, pytrace=False)
+        from pytest_llmspeed.core.foreign_text import harmless_lines
+
+        super().__init__(harmless_lines(message), pytrace=False)
 
 
 def fail_if_wrong(state: TestState) -> None:
@@ -48,7 +50,9 @@ def conclude(item: pytest.Item, *, body_passed: bool) -> None:
     probed = tuple(state.probe.probed.values()) if state.probe else ()
     record = run_of(item.config).judge(raw, state.budgets if counts else (), override, probed)
     late = tuple(late_problems(item, state)) if body_passed else ()
-    state.record = replace(record, problems=(*late, *record.problems))
+    unchecked = state.unchecked if counts else ()
+    checks = (*record.budgets, *unchecked)
+    state.record = replace(record, problems=(*late, *record.problems), budgets=checks)
     _set_properties(item, state.record)
 
 
@@ -147,7 +151,7 @@ def attach(report: pytest.TestReport, item: pytest.Item) -> None:
         report.llmspeed = None  # type: ignore[attr-defined]
     if state is None or not ends_here:
         return
-    from pytest_llmspeed.core.foreign_text import encodable_all
+    from pytest_llmspeed.core.foreign_text import encodable_all, harmless_lines
     from pytest_llmspeed.core.record import test_to_builtins
 
     record = state.record or _raw_record(item, state)
@@ -163,12 +167,14 @@ def attach(report: pytest.TestReport, item: pytest.Item) -> None:
     problems = () if ours else record.problems
     said = [*problems, *record.advice]
     if report.failed and said:
-        report.sections.append(("llmspeed", "\n".join(said)))
+        report.sections.append(("llmspeed", harmless_lines("\n".join(said))))
 
 
 def _says(report: pytest.TestReport, problems: Sequence[str]) -> bool:
     """True if the failure is ours, which says the problems itself."""
-    return bool(problems) and report.longreprtext == "\n".join(problems)
+    from pytest_llmspeed.core.foreign_text import harmless_lines
+
+    return bool(problems) and report.longreprtext == harmless_lines("\n".join(problems))
 
 
 def _outcome(report: pytest.TestReport) -> str:

@@ -16,6 +16,8 @@ from pytest_llmspeed.fixtures import (
     llm_client,
 )
 from pytest_llmspeed.state import (
+    DISABLED,
+    LLM,
     PLUGIN,
     STATE,
     TestState,
@@ -39,6 +41,7 @@ MARKERS = (
     "llm_backend(name, model=, precision=, **engine_options): the engine that a test runs on",
     "llm_budget(**limits): limits such as ttft_ms=300, tpot_p95_ms=40, throughput_tps=25, error_rate=0",
     "llm_quality(prompts, max_kl=, min_top1=, min_score=, quality_vs=, scorer=): are the answers as good?",
+    "llm: set by pytest-llmspeed on each test that uses it, to be selected with -m",
 )
 
 
@@ -112,9 +115,17 @@ class LLMSpeed:
 
             run_on_each_backend(metafunc, self.run)
 
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        if uses_plugin(item):
+            item.add_marker(LLM)
+
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        if places := [place for place, item in enumerate(items) if uses_plugin(item)]:
+        places = [place for place, item in enumerate(items) if uses_plugin(item)]
+        if self.config.option.llmspeed_disable:
+            for place in places:
+                items[place].add_marker(pytest.mark.skip(reason=DISABLED))
+        elif places:
             from pytest_llmspeed.marks import sorted_by_engine, state_of
 
             planned = [(items[place], state_of(items[place]).plan) for place in places]

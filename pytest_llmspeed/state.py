@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pytest_llmspeed.app.run import Run
     from pytest_llmspeed.core.budgets import Budget
     from pytest_llmspeed.core.record import TestRecord
+    from pytest_llmspeed.core.verdicts import BudgetCheck
     from pytest_llmspeed.edges.engines.base import Engine
     from pytest_llmspeed.measuring.probe import Probe
     from pytest_llmspeed.measuring.recorder import Recorder
@@ -22,6 +23,9 @@ NAMES = (BACKEND, BUDGET, QUALITY)
 """Our marks; the first is also a fixture."""
 CLIENT, OPTIONS = "llm_client", "llm_backend_options"
 PLUGIN = "llmspeed-run"
+LLM = "llm"
+"""The mark that tests which use the plugin get by themselves."""
+DISABLED = "LLM tests are disabled (--llmspeed-disable)"
 FIXTURES = "pytest_llmspeed.fixtures"
 
 
@@ -29,7 +33,7 @@ class TestState:
     """What one test has come to: made again by each set-up, so that a re-run starts empty.
 
     `marks` are those that its plan was made from, `at_setup` all of its own when it was set up, `leased`
-    and `backend` are the choice and the backend that its engine was leased for.
+    is the choice that its engine was leased for, `place` that engine's backend and environment.
     """
 
     __test__ = False
@@ -41,7 +45,7 @@ class TestState:
         self.marks = marks
         self.at_setup = at_setup
         self.leased: Choice | None = None
-        self.backend: str | None = None
+        self.place: tuple[str, str] | None = None
         self.recorder: Recorder | None = None
         self.probe: Probe | None = None
         self.engine: Engine | None = None
@@ -49,9 +53,17 @@ class TestState:
 
     @property
     def budgets(self) -> Sequence[Budget]:
-        """The budgets that hold on the leased backend: which one may be known at run time only."""
-        plan = self.plan if self.backend is None else self.plan.on(self.backend)
-        return plan.budgets
+        """The budgets that hold on the leased engine: which one may be known at run time only."""
+        return self._plan_here.budgets
+
+    @property
+    def unchecked(self) -> Sequence[BudgetCheck]:
+        """The budgets that are left out on the leased engine, or in this run."""
+        return self._plan_here.unchecked
+
+    @property
+    def _plan_here(self) -> TestPlan:
+        return self.plan if self.place is None else self.plan.on(*self.place)
 
     @property
     def must_measure(self) -> bool:

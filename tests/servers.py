@@ -66,7 +66,9 @@ class ReplayServer:
         models: tuple[str, ...] = ("m",),
         tls: ssl.SSLContext | None = None,
         owned_by: str = "somebody",
+        below: str = "/",
     ) -> None:
+        self.below, self.asked = below, list[str]()
         self.script, self.models, self._tls, self.owned_by = script, models, tls, owned_by
         self.requests: list[tuple[dict[str, str], dict[str, Any]]] = []
         self.sends: list[tuple[dict[str, Any], float, float]] = []
@@ -115,6 +117,11 @@ class ReplayServer:
             name, _, value = line.decode().partition(":")
             headers[name.lower()] = value.strip()
         body = incoming.read(int(headers.get("content-length", 0)))
+        method, path, _ = request_line.decode().split(" ")
+        self.asked.append(f"{method} {path}")
+        if not path.startswith(self.below):
+            self._send_whole(connection, 404, b'{"detail": "Not Found"}')
+            return True
         if request_line.startswith(b"GET"):
             listed = {"object": "list", "data": [self._listed(model) for model in self.models]}
             self._send_whole(connection, 200, json.dumps(listed).encode())

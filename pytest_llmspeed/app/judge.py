@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
 from typing import Any
 
 from pytest_llmspeed.app import quality_judge
 from pytest_llmspeed.core import advice
-from pytest_llmspeed.core.baselines import GATED, OLD, Series, Session, Window, spans_a_day, values_of
+from pytest_llmspeed.core.baselines import (
+    GATED,
+    OLD,
+    Series,
+    Session,
+    Window,
+    part_names,
+    spans_a_day,
+    values_of,
+)
 from pytest_llmspeed.core.budgets import Budget, check
 from pytest_llmspeed.core.decision import DEFAULT_PRIOR, Prior, compare
 from pytest_llmspeed.core.environment import what_changed
@@ -39,13 +47,15 @@ class Policy:
     """What the run asks of the judgement beyond the table of consequences.
 
     `show_answers` says whether the sentence that fails a test over its answers may quote one. A run
-    that is `storing` stores what may be stored, and needs no advice to do so.
+    that is `storing` stores what may be stored, and needs no advice to do so. `comparing` is False of a
+    smoke run, whose few rounds are held against budgets only.
     """
 
     require_baseline: bool = False
     strict: bool = False
     accept: str | None = None
     show_answers: bool = True
+    comparing: bool = True
     storing: bool = False
 
 
@@ -80,7 +90,7 @@ def judge(record: TestRecord, case: Case, policy: Policy) -> TestRecord:
         return _with_answers(_without_requests(record, case, policy), policy)
     checks = tuple(check(budget, record.measurement) for budget in case.budgets)
     invalid = tuple(_invalid(record, case))
-    found = () if invalid else (*_busy(record), *_comparisons(record, case))
+    found = () if invalid or not policy.comparing else (*_busy(record), *_comparisons(record, case))
     worse = tuple(quality_judge.failures(record.quality, found, show_answers=policy.show_answers))
     if worse:
         found = tuple(replace(each, verdict=Verdict.INVALID, reason=advice.worse_answers()) for each in found)
@@ -106,7 +116,8 @@ def _with_answers(record: TestRecord, policy: Policy) -> TestRecord:
 
 def _without_requests(record: TestRecord, case: Case, policy: Policy) -> TestRecord:
     """A test that measured no speed: its verdict is that of its answers, if it asked for any."""
-    missing = (advice.nothing_measured(case.overridden_in),) if case.budgets else ()
+    asked = any(not budget.is_default for budget in case.budgets)
+    missing = (advice.nothing_measured(case.overridden_in),) if asked else ()
     worse = tuple(quality_judge.failures(record.quality, (), show_answers=policy.show_answers))
     return replace(record, problems=missing + worse, verdict=quality_judge.verdict(record.quality))
 
@@ -160,9 +171,8 @@ def _comparisons(record: TestRecord, case: Case) -> Iterator[Comparison]:
         for metric in compared_metrics(series, case.budgets):
             if metric in series.values or case.window.values(stratum, metric):
                 any_value = True
-                found = replace(_compare(case, stratum, metric), metric=metric, stratum=stratum)
-                found = replace(found, label=series.label, prompt_tokens=prompt_tokens)
-                yield replace(found, now=found.now or _median(series, metric))
+                found = _with_figures(_compare(case, stratum, metric), record, case, stratum, metric)
+                yield replace(found, prompt_tokens=prompt_tokens)
     if not any_value and case.now.series:
         yield Comparison(Verdict.INCONCLUSIVE, advice.no_time(), metric="ttft_ms")
     elif not any_value and any("overlapped" in sample.flags for sample in record.measurement.samples):
@@ -201,9 +211,24 @@ def _against(case: Case, baseline: Sequence[Sequence[float]], stratum: str, metr
     )
 
 
-def _median(series: Series, metric: str) -> float | None:
-    values = series.values.get(metric)
-    return median(values) if values else None
+def _with_figures(found: Comparison, record: TestRecord, case: Case, stratum: str, metric: str) -> Comparison:
+    """The comparison with the figures that every report shows, and where else it was made."""
+    series = case.now.series[stratum]
+    now = record.measurement.of_stratum(stratum).figure(metric)
+    found = replace(
+        found,
+        metric=metric,
+        stratum=stratum,
+        label=series.label,
+        part=part_names(case.now.series)[stratum],
+        now=found.now if now is None else now,
+    )
+    if series.of_load:
+        baseline = case.window.figure(stratum, metric)
+        return replace(found, baseline=baseline, at=found.at and advice.of_the_parts(found.at))
+    if metric == "itl_ms":  # all gaps together are not stored
+        return replace(found, baseline=None, at=found.at and advice.of_each_request(found.at))
+    return found
 
 
 def _apart(one: float, other: float) -> float:
@@ -212,7 +237,7 @@ def _apart(one: float, other: float) -> float:
 
 def _missed(checks: Sequence[BudgetCheck], budgets: Sequence[Budget]) -> Iterator[str]:
     for found, budget in zip(checks, budgets, strict=True):
-        if not found.kept:
+        if found.kept is False:
             yield advice.budget_missed(found, budget.metric.key)
 
 

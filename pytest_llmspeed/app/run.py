@@ -138,6 +138,7 @@ class Run:
             strict=self.settings.strict,
             accept=self.settings.accept,
             show_answers=self.settings.show_answers,
+            comparing=self.settings.rounds is None,
             storing=self.settings.update,
         )
         judged = replace(judge(record, case, policy), level=window.level)
@@ -275,7 +276,9 @@ class Run:
     @property
     def _problems(self) -> list[str]:
         """What could not be read or written, and what is stored of tests that are gone."""
-        said = [advice.gone(lost)] if (lost := self._gone()) else []
+        said = [store_advice.gone(lost)] if (lost := self._gone()) else []
+        if self.settings.rounds is not None and self.records:
+            said.append(advice.smoke_run(self.settings.rounds))
         untold = [self._not_stored] if self._not_stored and not self._write_problems else []
         return [*self.history.problems, *self._write_problems, *untold, *said]
 

@@ -19,16 +19,23 @@ NO_BACKEND = (
     "@pytest.mark.llm_backend(…)"
 )
 
+FILE_OPTIONS = ("ca_file", "client_cert", "client_key")
+"""Engine options that name files."""
+
 
 @dataclass(frozen=True, slots=True)
 class BackendMark:
-    """An `llm_backend` mark. `folder` is where its test file is: the base of a relative path in it."""
+    """An `llm_backend` mark. `folder` is where its test file is: the base of a relative path in it.
+
+    `id` names the configuration in test ids and tables.
+    """
 
     name: str
     model: str | None = None
     precision: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     folder: Path = Path()
+    id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +51,14 @@ class Origin:
 class Settings:
     """What the command line and the ini file say. Absent is None, of `backends` the empty tuple.
 
-    `step_summary` is the file that GitHub Actions shows on the page of a job, where it runs one.
+    `step_summary` is the file that GitHub Actions shows on the page of a job, where it runs one. `rounds`
+    is how many rounds a smoke run makes.
     """
 
     backends: tuple[str, ...] = ()
     model: str | None = None
     precision: str | None = None
-    url: str | None = None
+    url: str | None = field(default=None, repr=False)
     store: str | None = None
     update: bool = False
     accept: str | None = None
@@ -58,6 +66,7 @@ class Settings:
     strict: bool = False
     json: str | None = None
     markdown: str | None = None
+    rounds: int | None = None
     step_summary: str | None = None
     ini: Mapping[str, Any] = field(default_factory=dict)
     cwd: Path = Path()
@@ -121,6 +130,7 @@ class Settings:
             "accept": self.accept,
             "require_baseline": self.require_baseline,
             "strict": self.strict,
+            "rounds": self.rounds,
         }
         return {name: value for name, value in given.items() if value}
 
@@ -154,7 +164,7 @@ def spec_for(
         raise SettingsError(NO_BACKEND)
     options = _run_time_options(registry, name, run_time or {})
     if mark is not None and mark.name == name:
-        options |= mark.options
+        options |= _with_paths(mark.options, mark.folder)
     if registry.takes(name, "url"):
         options |= _url(settings, options)
     model, precision = settings.origin("model", mark), settings.origin("precision", mark)
@@ -162,6 +172,12 @@ def spec_for(
     model_name = at_run_time if model is None else _located(model)
     asked = None if precision is None else plain_text(precision.value)
     return EngineSpec.of(plain_text(name), plain_text(model_name), asked, options)
+
+
+def _with_paths(options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """A mark's options, the files among them found from the folder of its test file."""
+    files = {name: options[name] for name in FILE_OPTIONS if options.get(name) is not None}
+    return {**options, **{name: _located(Origin(path, name, folder)) for name, path in files.items()}}
 
 
 def _run_time_options(registry: Registry, backend: str, given: Mapping[str, Any]) -> dict[str, Any]:

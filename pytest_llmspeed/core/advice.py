@@ -81,19 +81,54 @@ def prompt_moved(found: Comparison) -> str:
 
 
 def moved(found: Comparison) -> str:
-    """Old and new value with the change and its interval."""
-    if found.baseline is None or found.now is None or found.delta is None or found.ci is None:
+    """Old and new value with the change and its interval; where it was made, if not between these two."""
+    if found.delta is None or found.ci is None:
         return found.reason
     low, high = (percent(bound) for bound in found.ci)
-    return (
-        f"{quantity(found.baseline, found.metric)} → {quantity(found.now, found.metric)}, "
+    change = (
         f"{percent(found.delta)} (95% interval {low} to {high}, {counted(found.sessions, 'stored session')})"
     )
+    figures = _from_to(found.baseline, found.now, found.metric)
+    if not found.at_another_location:
+        return f"{figures}, {change}"
+    return f"{f'{figures}; ' if figures else ''}compared at {location(found)}, {change}"
+
+
+def location(found: Comparison) -> str:
+    """Where a comparison was made, with the values there: "the fastest 10%: 44.1 ms → 56.5 ms"."""
+    return f"{found.at}: {_from_to(found.at_baseline, found.at_now, found.metric)}"
+
+
+def _from_to(before: float | None, now: float | None, metric: str) -> str:
+    if before is None or now is None:
+        return ""
+    return f"{quantity(before, metric)} → {quantity(now, metric)}"
+
+
+def at_fastest(share: float) -> str:
+    """The location that other programs disturb least."""
+    return f"the fastest {share:.0%}"
+
+
+def at_median() -> str:
+    """The location that a slowdown of half the requests moves."""
+    return "the median"
+
+
+def of_the_parts(at: str) -> str:
+    """A location among the consecutive parts of a load, which are what its sessions are compared by."""
+    return f"{at} of the load's parts"
+
+
+def of_each_request(at: str) -> str:
+    """A location among requests, each of which gives its median gap."""
+    return f"{at} of the requests' median gaps"
 
 
 def name(found: Comparison) -> str:
-    """The metric of a comparison, with its label where it has one."""
-    return f"{found.metric} of {found.label!r}" if found.label else found.metric
+    """The metric of a comparison, with the part of the test that it is of, if there are several."""
+    part = found.part or (repr(found.label) if found.label else "")
+    return f"{found.metric} of {part}" if part else found.metric
 
 
 def faster(found: Comparison, *, storing: bool = False) -> str:
@@ -155,6 +190,11 @@ def client_lag(lagged: int, total: int) -> str:
 def busy(found: Comparison) -> str:
     """What to do about a busy machine."""
     return f"{found.reason}; run it again when the machine is quiet (this run is not stored)"
+
+
+def smoke_run(rounds: int) -> str:
+    """What a smoke run left out."""
+    return f"--llmspeed-rounds={rounds}: only budgets were checked; nothing was compared with a baseline"
 
 
 def inconclusive(found: Comparison) -> str:
@@ -352,17 +392,6 @@ def not_cold(hit_rate: float) -> str:
 def crept(since: str) -> str:
     """Why a test is suspect that no single session made slower."""
     return f"it crept up in small steps since {since}"
-
-
-def gone(identities: Sequence[str]) -> str:
-    """What to do about stored tests that a full run did not collect."""
-    shown = ", ".join(identities[:3]) + (", …" if len(identities) > 3 else "")
-    them = "test has a baseline but was" if len(identities) == 1 else "tests have baselines but were"
-    return (
-        f"{len(identities)} {them} not collected: {shown}; "
-        f"if gone for good, this ends with the next pytest {UPDATE}, "
-        "and llmspeed baseline prune --gone 'PATTERN' deletes what only they need"
-    )
 
 
 def aged(days: int) -> str:

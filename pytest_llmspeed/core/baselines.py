@@ -11,11 +11,12 @@ session is not suspect.
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
-from statistics import median
+from statistics import geometric_mean, median
 from typing import Any
 
 from pytest_llmspeed.core.columns import Columns, Rows, columns, count_of, in_all
@@ -45,7 +46,8 @@ COUNTED_BY = ("stratum", "error", "flags", "call")
 class Series:
     """The values of one stratum of one session, metric → values in the order measured.
 
-    `of_load`: they are those of the ten blocks of a load.
+    `of_load`: they are those of the ten blocks of a load; `figures` are then the load's own, which its
+    blocks do not give.
     """
 
     label: str | None
@@ -55,6 +57,7 @@ class Series:
     free: bool
     """True if the prompts are not part of the key (calls of `generate`, alone or in `rounds`)."""
     of_load: bool = False
+    figures: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,12 @@ class Window:
         """The suspects just before a new session that are not of its own CI job."""
         return tuple(session for session in self.pending if session.replicate != now.replicate)
 
+    def figure(self, stratum: str, metric: str) -> float | None:
+        """The geometric mean of a load's own figure over the sessions that have it; None if none has."""
+        stored = [s.series[stratum].figures.get(metric) for s in self.sessions if stratum in s.series]
+        known = [value for value in stored if value]
+        return geometric_mean(known) if known else None
+
     def age(self, started: str) -> timedelta | None:
         """How much older the newest session is than one started at a time; None without sessions."""
         if not self.sessions:
@@ -127,6 +136,34 @@ class Window:
         found = (getattr(s.series[stratum], what) for s in self.sessions if stratum in s.series)
         known = [value for value in found if value is not None]
         return median(known) if known else None
+
+
+def part_names(series: Mapping[str, Series]) -> dict[str, str]:
+    """Return what each series of a session is called among the others; "" if it is the only one.
+
+    It is the label where that names one series only, else the kind of call: "call 2", "load",
+    "measured prompt 2".
+    """
+    if len(series) == 1:
+        return {stratum: repr(one.label) if one.label else "" for stratum, one in series.items()}
+    labels = Counter(one.label for one in series.values())
+    kinds = {stratum: _kind(stratum, one) for stratum, one in series.items()}
+    alike, names = Counter(kinds.values()), dict[str, str]()
+    seen: Counter[str] = Counter()
+    for stratum, one in series.items():
+        kind = kinds[stratum]
+        seen[kind] += 1
+        numbered = f"{kind} {seen[kind]}" if alike[kind] > 1 else kind
+        alone = one.label is not None and labels[one.label] == 1
+        names[stratum] = repr(one.label) if alone else numbered
+    return names
+
+
+def _kind(stratum: str, series: Series) -> str:
+    """The kind of call that a series is of; what `measure` and `load` repeat is known by a hash only."""
+    call = stratum.rpartition("/")[2] if series.free else "measured prompt"
+    kind = "load" if series.of_load else call
+    return f"{series.label!r} {kind}" if series.label else kind
 
 
 def values_of(sessions: Sequence[Session], stratum: str, metric: str) -> list[array[float]]:
@@ -206,10 +243,20 @@ def _series_of_loads(measured: Mapping[str, Any]) -> dict[str, Series]:
             prompt_tokens=load.get("prompt_tokens"),
             free=False,
             of_load=True,
+            figures=_figures(load),
         )
         for load in measured.get("loads", ())
         if load["counted"] and load["blocks"] and not load["invalid"]
     }
+
+
+def _figures(load: Mapping[str, Any]) -> dict[str, float]:
+    """A load's own figures: what its whole window gave, and the medians of all its requests."""
+    summaries = load.get("summary") or {}
+    medians = {metric: found["p50"] for metric, found in summaries.items() if found}
+    whole = {metric: load.get(metric) for metric in ("throughput_tps", "requests_per_s")}
+    found = {**medians, **load.get("medians", {}), **whole}
+    return {metric: value for metric, value in found.items() if value is not None}
 
 
 def _one_series(table: Mapping[str, Sequence[Any]], places: Sequence[int]) -> Series:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from math import isfinite, isnan
 
+from pytest_llmspeed.core.environment import slug
 from pytest_llmspeed.core.errors import SettingsError, TooFewSamplesError, did_you_mean
 from pytest_llmspeed.core.exchange import plain_text
 from pytest_llmspeed.core.load_advice import no_load, no_load_figure, no_slo
@@ -16,23 +18,28 @@ from pytest_llmspeed.core.summaries import needed_samples, quantile
 from pytest_llmspeed.core.token_counts import DOUBTED
 from pytest_llmspeed.core.verdicts import BudgetCheck
 
-NARROWING = ("label", "backend")
+NARROWING = ("label", "backend", "environment")
 UNKNOWN_MEMORY = (
     "the memory of this engine is not known: it is read on Linux, of engines that the run itself starts, "
     "on a GPU of those in this process"
 )
+Slot = tuple[str, str | None, str | None]
+"""Name, label and backend of a budget."""
 _STATISTIC = re.compile(r"median|mean|min|max|p[1-9][0-9]?")
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A limit on one statistic of one metric. `label` and `backend` narrow what it holds for."""
+    """A limit on one statistic of one metric. `label`, `backend`, `environment` narrow what it holds for."""
 
     metric: Metric
     statistic: str
     limit: float
     label: str | None = None
     backend: str | None = None
+    environment: str | None = None
+    is_default: bool = False
+    """True of those in the settings: they hold for what a test measures, and ask for nothing."""
 
     @property
     def name(self) -> str:
@@ -42,9 +49,13 @@ class Budget:
         return f"{self.metric.name}{middle}{unit}"
 
     @property
-    def slot(self) -> tuple[str, str | None, str | None]:
-        """What a closer mark's budget of the same name replaces."""
+    def slot(self) -> Slot:
+        """What a closer mark's budget of the same name replaces; in an environment, also a general one."""
         return self.name, self.label, self.backend
+
+    def not_checked(self, reason: str) -> BudgetCheck:
+        """Return the check of a budget that this run leaves out."""
+        return BudgetCheck(self.name, self.limit, None, None, None, self.label, reason)
 
     @property
     def quantile(self) -> float | None:
@@ -67,15 +78,112 @@ class Budget:
 
 
 def parse_budgets(limits: Mapping[str, object]) -> list[Budget]:
-    """Return the budgets of one `llm_budget(...)`; raises `SettingsError` naming the first wrong one."""
-    label, backend = (_narrowing(limits, name) for name in NARROWING)
+    """Return the budgets of one `llm_budget(...)`; raises `SettingsError` naming the first wrong one.
+
+    A limit of None is no budget: it lifts one, see `merged`.
+    """
+    label, backend, environment = (_narrowing(limits, name) for name in NARROWING)
     named = {name: limit for name, limit in limits.items() if name not in NARROWING}
     if not named:
         raise SettingsError("llm_budget() sets no limit: write e.g. llm_budget(ttft_ms=300)")
+    parsed = [(*_metric_and_statistic(name), _limit(name, value)) for name, value in named.items()]
     return [
-        Budget(*_metric_and_statistic(name), _limit(name, value), label, backend)
-        for name, value in named.items()
+        Budget(metric, statistic, limit, label, backend, environment)
+        for metric, statistic, limit in parsed
+        if limit is not None
     ]
+
+
+def merged(
+    layers: Sequence[Sequence[Mapping[str, object]]], defaults: Sequence[Budget] = ()
+) -> tuple[Budget, ...]:
+    """Return the budgets of the keywords of marks, layer by layer, the farthest first; the closest are last.
+
+    A closer limit replaces one of its name and narrowing, `defaults` are the farthest; None lifts it
+    (without narrowing, each of that name). Within a layer those of an environment count as closer than
+    general ones.
+    """
+    found = {(budget.slot, budget.environment): budget for budget in defaults}
+    for layer in layers:
+        for limits in sorted(layer, key=lambda each: each.get("environment") is not None):
+            budgets = parse_budgets(limits)
+            for slot in [slot for slot in found if _is_lifted(slot, limits)]:
+                del found[slot]
+            for budget in budgets:
+                found.pop((budget.slot, budget.environment), None)
+                found[budget.slot, budget.environment] = budget
+    return tuple(found.values())
+
+
+def default_budgets(text: str | Sequence[str]) -> list[Budget]:
+    """Return the budgets of the setting `llmspeed_budget`: a line of `name=value` words for each mark.
+
+    Raises `SettingsError` for a word that is none.
+    """
+    lines = text.splitlines() if isinstance(text, str) else text
+    try:
+        found = merged([[_words(line)] for line in lines if line.strip()])
+    except SettingsError as error:
+        raise SettingsError(f"llmspeed_budget: {error}") from error
+    return [replace(budget, is_default=True) for budget in found]
+
+
+def _words(line: str) -> dict[str, object]:
+    words: dict[str, object] = {}
+    for word in line.replace(",", " ").split():
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise SettingsError(f"{word!r} sets no limit: write name=value, as in ttft_ms=300 tpot_ms=40")
+        words[name] = value if name in NARROWING else _number(value)
+    return words
+
+
+def _number(value: str) -> object:
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+def _is_lifted(key: tuple[Slot, str | None], limits: Mapping[str, object]) -> bool:
+    (name, label, backend), environment = key
+    narrowed = [limits.get(each) for each in NARROWING]
+    lifts = {_name_of(limit) for limit, value in limits.items() if value is None and limit not in NARROWING}
+    return name in lifts and (not any(narrowed) or narrowed == [label, backend, environment])
+
+
+def _name_of(limit: str) -> str:
+    return Budget(*_metric_and_statistic(limit), 0.0).name
+
+
+def in_environment(budgets: Sequence[Budget], environment: str) -> tuple[list[Budget], list[BudgetCheck]]:
+    """Return the budgets that hold in an environment, and those of other environments as not checked.
+
+    `environment=` of a budget is a name, or a pattern with * and ?. Of several in one slot that hold, the
+    last one counts.
+    """
+    holding: dict[Slot, Budget] = {}
+    elsewhere: list[BudgetCheck] = []
+    for budget in budgets:
+        if budget.environment is None or _matches(budget.environment, environment):
+            holding[budget.slot] = budget
+        else:
+            reason = f"for environment {budget.environment!r}, this is {environment!r}"
+            elsewhere.append(budget.not_checked(reason))
+    return list(holding.values()), elsewhere
+
+
+def _matches(pattern: str, environment: str) -> bool:
+    parts = re.split(r"([*?])", pattern)
+    return fnmatchcase(environment, "".join(slug(part) if part.strip("*? ") else part for part in parts))
+
+
+def enough_rounds(budgets: Sequence[Budget], rounds: int) -> tuple[list[Budget], list[BudgetCheck]]:
+    """Return the budgets that so many rounds can say something about, and the others as not checked."""
+    few = [b for b in budgets if b.needs_requests > rounds and b.quantile not in (None, 0.5)]
+    reasons = (f"needs {b.needs_requests} requests, --llmspeed-rounds={rounds}" for b in few)
+    unchecked = [budget.not_checked(reason) for budget, reason in zip(few, reasons, strict=True)]
+    return [budget for budget in budgets if budget not in few], unchecked
 
 
 def _narrowing(limits: Mapping[str, object], name: str) -> str | None:
@@ -101,7 +209,9 @@ def _metric_and_statistic(name: str) -> tuple[Metric, str]:
     )
 
 
-def _limit(name: str, value: object) -> float:
+def _limit(name: str, value: object) -> float | None:
+    if value is None:
+        return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
         raise SettingsError(f"llm_budget({name}={value!r}): a limit is a finite number")
     if value < 0:
@@ -124,6 +234,8 @@ def check(budget: Budget, measurement: Measurement) -> BudgetCheck:
     metric that no request gave, or a quantile of too few samples, is not kept: "not measured".
     """
     chosen = measurement.labelled(budget.label)
+    if budget.is_default and not chosen.samples:
+        return budget.not_checked("nothing was measured that it is for")
     parts = [part for part in chosen.parts if part.load or budget.metric.per != "load"]
     if chosen.parts and not parts:
         return _not_measured(budget, no_load(budget.metric.key))

@@ -111,7 +111,7 @@ def point_of(level: float, load: LoadResult, budgets: Sequence[Budget]) -> Point
     """Return a load as a point of a curve, held against the budgets."""
     whole = Measurement(load.samples, loads=(load,))
     checks = [check(budget, whole) for budget in budgets]
-    missed = [found.name for found in checks if not found.kept]
+    missed = [found.name for found in checks if found.kept is False]
     if load.failures and not any(budget.metric.name == "error_rate" for budget in budgets):
         missed.append("error_rate")
     return Point(level, load, tuple(missed))

@@ -210,7 +210,7 @@ class _Case:
         return Shift(location, base, d, sqrt(t2 * (1 + 1 / k) + extra), t2, extra, nu)
 
     def comparison(self) -> Comparison:
-        """The verdict, with the figures of the location that speaks for it."""
+        """The verdict, with the medians and the location that speaks for it."""
         verdict, shown, reason = self._verdict()
         low, high = shown.d - shown.half_width, shown.d + shown.half_width
         ends = sorted((exp(self.sign * low), exp(self.sign * high)))
@@ -218,8 +218,11 @@ class _Case:
         return Comparison(
             verdict=verdict,
             reason=reason,
-            baseline=exp(self.sign * shown.baseline),
-            now=exp(self.sign * (shown.baseline + shown.d)),
+            baseline=exp(self.sign * self.mid.baseline),
+            now=exp(self.sign * (self.mid.baseline + self.mid.d)),
+            at=advice.at_median() if shown is self.mid else advice.at_fastest(LOW.quantile),
+            at_baseline=exp(self.sign * shown.baseline),
+            at_now=exp(self.sign * (shown.baseline + shown.d)),
             delta=exp(self.sign * shown.d),
             ci=(ends[0], ends[1]),
             p_samples=self.p_greater,

@@ -13,7 +13,7 @@ Foreign errors become one of these once, at the boundary, `from` the original.
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,6 +55,28 @@ class TooFewSamplesError(LLMSpeedError):
 
 class StoreError(LLMSpeedError):
     """A baseline store that cannot be read or written."""
+
+
+BUGS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
+def hides_our_frames(excinfo: Any) -> bool:
+    """Return True unless an exception may be a bug, whose place in our code is worth seeing.
+
+    Modules that a user's call passes through have this as `__tracebackhide__`, which pytest looks up:
+    a failed request is shown at the user's line, and `-l` shows no prompts and keys of our frames.
+    """
+    return excinfo is None or not isinstance(excinfo.value, BUGS)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, get_args
 
-from pytest_llmspeed.core.foreign_text import encodable
+from pytest_llmspeed.core.foreign_text import encodable, harmless_lines
 
 Endpoint = Literal["chat", "completions", "responses"]
 LimitField = Literal["max_tokens", "max_completion_tokens"]
@@ -166,7 +166,7 @@ class Exchange:
         None of an answer, and of one that its caller cancelled.
         """
         if self.error:
-            return whole_text(self.error)
+            return harmless_lines(whole_text(self.error))
         if "cancelled" in self.notes:
             return None
         if not self.events:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from pytest_llmspeed.core.load_figures import BLOCK_MEDIANS as TIMES
 from pytest_llmspeed.core.load_result import LATENCIES, ClientHealth, LoadResult
 from pytest_llmspeed.core.metrics import Sample
 from pytest_llmspeed.core.sample_record import rounded
@@ -44,6 +45,7 @@ def load_to_stored(load: LoadResult) -> dict[str, Any]:
         "requests": len(load.samples),
         "output_tokens": _median(tokens),
         "prompt_tokens": _median(prompts),
+        "medians": {metric: rounded(found.p50) for metric in TIMES if (found := load.summary(metric))},
     }
 
 

@@ -12,6 +12,8 @@ from pytest_llmspeed.core.summaries import Summary, quantile, summarise
 LEAST_QUIET = 5
 """So many undisturbed requests are enough to leave the disturbed ones out."""
 SPECULATION = ("acceptance_rate", "tokens_per_step")
+WHOLE_LOAD = ("throughput_tps", "requests_per_s")
+"""Metrics that a load has one figure of, from its whole window."""
 COUNTED_CALLS = ("measure", "load", "sdk")
 SUMMARY_METRICS = (*(m.key for m in METRICS.values() if m.per == "request"), *SPECULATION)
 
@@ -66,12 +68,29 @@ class Measurement:
         kept = tuple(sample for sample in self.samples if sample.label == label)
         return replace(self, samples=kept, loads=tuple(load for load in self.loads if load.label == label))
 
+    def of_stratum(self, stratum: str) -> Measurement:
+        """Only the requests of one stratum."""
+        return replace(
+            self,
+            samples=tuple(sample for sample in self.samples if sample.stratum == stratum),
+            loads=tuple(load for load in self.loads if load.stratum == stratum),
+        )
+
+    @property
+    def outside_loads(self) -> Measurement:
+        """All requests but those of loads, which have figures of their own."""
+        return replace(self, samples=tuple(s for s in self.samples if s.call != "load"), loads=())
+
     @property
     def parts(self) -> tuple[Measurement, ...]:
         """What a budget is held against one by one: each load that counts, and all other requests."""
-        others = tuple(sample for sample in self.samples if sample.call != "load")
-        loads = (replace(self, samples=load.samples, loads=(load,)) for load in self.loads if load.counted)
-        return (*([replace(self, samples=others, loads=())] if others else []), *loads)
+        others = self.outside_loads
+        loads = (self.of_load(load) for load in self.loads if load.counted)
+        return (*([others] if others.samples else []), *loads)
+
+    def of_load(self, load: LoadResult) -> Measurement:
+        """One load and its requests."""
+        return replace(self, samples=load.samples, loads=(load,))
 
     @property
     def counted(self) -> tuple[Sample, ...]:
@@ -88,7 +107,12 @@ class Measurement:
         return self.loads[0] if len(self.loads) == 1 else None
 
     def values(self, metric: str) -> list[float]:
-        """The figures of a metric (`ttft_ms`), one a request; of `itl_ms`, all gaps pooled."""
+        """The figures of a metric (`ttft_ms`), one a request; of `itl_ms`, all gaps pooled.
+
+        Of a load they are those that its `LoadResult` gives.
+        """
+        if self.load and len(self.load.samples) == len(self.samples):
+            return self.load.values(metric)
         if metric == "itl_ms":
             return [gap for s in self.told_by if s.one_token_events for gap in s.itl_ms]
         found = (sample.value(metric) for sample in self.told_by)
@@ -98,6 +122,12 @@ class Measurement:
         """The median of a metric, None where no request gave it."""
         values = self.values(metric)
         return quantile(values, 0.5) if values else None
+
+    def figure(self, metric: str) -> float | None:
+        """What a report shows under the metric's plain name: a load's own figure, else the median."""
+        if self.load and metric in WHOLE_LOAD:
+            return self.load.figure(metric)
+        return self.median(metric)
 
     @property
     def cache_hit_rate(self) -> float | None:

@@ -310,7 +310,8 @@ def _plain(value: Any) -> Any:
 
 
 def _measurement_to_builtins(measurement: Measurement, *, text: bool) -> dict[str, Any]:
-    summaries = {metric: measurement.summary(metric) for metric in SUMMARY_METRICS}
+    outside = measurement.outside_loads
+    summaries = {metric: outside.summary(metric) for metric in SUMMARY_METRICS}
     return {
         "requests": [sample_to_builtins(sample, text=text) for sample in measurement.samples],
         "warmup_requests": measurement.warmup_requests,

@@ -67,6 +67,10 @@ def _is_metric(value: Any) -> bool:
     return value in KNOWN_METRICS if type(value) is str else False
 
 
+def _is_summary(value: Any) -> bool:
+    return type(value) is dict and "p50" in value and all(map(MAYBE_NUMBER, value.values()))
+
+
 def _is_moment(value: Any) -> bool:
     try:
         return datetime.fromisoformat(value).tzinfo is not None
@@ -165,6 +169,9 @@ LOAD: Table = {
 LOAD_EXTRAS: Table = {
     "asked": _is_table,
     "slo": _table_of(_is_signed),
+    "medians": _table_of(MAYBE_NUMBER),
+    "summary": _table_of(_or_none(_is_summary)),
+    "since_schedule": _or_none(_is_table),
     "client": _is_table,
     **dict.fromkeys(("output_tokens", "prompt_tokens", "window_s", "throughput_tps"), MAYBE_NUMBER),
     **dict.fromkeys(("steady_tps", "requests_per_s", "goodput", "offered_per_s"), MAYBE_NUMBER),

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from statistics import geometric_mean, median
 
 from pytest_llmspeed.core import advice
+from pytest_llmspeed.core.measurement import Measurement
 from pytest_llmspeed.core.record import TestRecord
 
-MEDIANS = ("ttft_ms", "tpot_ms", "throughput_tps")
+MEASURED = ("ttft_ms", "tpot_ms", "throughput_tps")
 OF_ENGINE = ("peak_memory_mib", "load_s")
-FIGURES = (*MEDIANS, *OF_ENGINE)
+FIGURES = (*MEASURED, *OF_ENGINE)
+ARRIVALS = ("concurrency", "rate", "trace")
 LENGTH_SLACK = 1.10
 """Answers whose lengths lie further apart than this are not the same work."""
 
@@ -29,26 +31,45 @@ class EngineFigures:
 
 @dataclass(frozen=True, slots=True)
 class SideBySide:
-    """One test, or `tests` of them together, on several engines, the first of these the measure.
+    """One part of a test, or `tests` of them together, on several engines, the first of these the measure.
 
-    Of several tests only memory (the most) and load time have values, the rest are geometric means
-    of the tests' ratios. `unlike` are sentences on work that was not the same on all engines.
+    A part is one load, named by `load`, or all other requests. Of several tests only memory (the most)
+    and start time have values, the rest are geometric means of the tests' ratios. `unlike` are
+    sentences on work that was not the same on all engines.
     """
 
     test: str
     engines: tuple[EngineFigures, ...]
     tests: int = 1
     unlike: tuple[str, ...] = ()
+    load: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The requests of one part of a test, on each of its engines; None on an engine that has none."""
+
+    group: Group
+    load: str
+    measured: tuple[Measurement | None, ...]
+    is_first: bool
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        return tuple(map(_engine, self.group))
 
 
 def side_by_side(records: Iterable[TestRecord]) -> list[SideBySide]:
-    """Return each test that ran on several engines, then the tests of the same engines together."""
-    groups = list(_groups(records))
-    alone = [_of_one_test(group) for group in groups]
-    by_engines: dict[tuple[str, ...], list[Group]] = {}
-    for group in groups:
-        by_engines.setdefault(tuple(map(_engine, group)), []).append(group)
-    return [*alone, *(_together(several) for several in by_engines.values() if len(several) > 1)]
+    """Return each part of a test that ran on several engines, then those of the same engines together.
+
+    Loads and other requests are never taken together: they are not the same quantity.
+    """
+    parts = [part for group in _groups(records) for part in _parts(group)]
+    alike: dict[tuple[tuple[str, ...], bool], list[_Part]] = {}
+    for part in parts:
+        alike.setdefault((part.engines, bool(part.load)), []).append(part)
+    several = [found for found in alike.values() if len(found) > 1]
+    return [*map(_of_one_part, parts), *map(_together, several)]
 
 
 def _groups(records: Iterable[TestRecord]) -> Iterator[Group]:
@@ -62,24 +83,61 @@ def _groups(records: Iterable[TestRecord]) -> Iterator[Group]:
             yield tuple(sorted(found, key=lambda record: record.side.place if record.side else 0))
 
 
+def _parts(group: Group) -> Iterator[_Part]:
+    """The requests outside loads, then each load; one that only one engine ran has no other beside it."""
+    outside = tuple(_or_none(record.measurement.outside_loads) for record in group)
+    loads = [_loads_by_name(record.measurement) for record in group]
+    names = dict.fromkeys(name for of_engine in loads for name in of_engine)
+    found = [("", outside), *((name, tuple(each.get(name) for each in loads)) for name in names)]
+    shown = [
+        (name, measured)
+        for name, measured in found
+        if any(measured) and (not name or sum(each is not None for each in measured) > 1)
+    ]
+    for place, (name, measured) in enumerate(shown):
+        yield _Part(group, name, measured, is_first=not place)
+
+
+def _or_none(measured: Measurement) -> Measurement | None:
+    return measured if measured.samples else None
+
+
+def _loads_by_name(measurement: Measurement) -> dict[str, Measurement]:
+    """The loads of a test by what was asked; of the same load twice the second is numbered."""
+    found: dict[str, Measurement] = {}
+    for load in measurement.loads:
+        asked = [
+            f"{name}={load.asked[name]}" for name in ("concurrency", "rate", "trace") if load.asked.get(name)
+        ]
+        name = " ".join(["load", *([repr(load.label)] if load.label else []), *asked])
+        again = sum(known == name or known.startswith(f"{name} #") for known in found)
+        found[f"{name} #{again + 1}" if again else name] = measurement.of_load(load)
+    return found
+
+
 def _engine(record: TestRecord) -> str:
     return record.side.engine if record.side else ""
 
 
-def _of_one_test(group: Group) -> SideBySide:
-    values = [_values(record) for record in group]
+def _of_one_part(part: _Part) -> SideBySide:
+    values = [
+        _values(record, measured, is_first=part.is_first)
+        for record, measured in zip(part.group, part.measured, strict=True)
+    ]
     engines = tuple(
-        EngineFigures(_engine(record), own, _ratios(own, values[0]))
-        for record, own in zip(group, values, strict=True)
+        EngineFigures(engine, own, _ratios(own, values[0]))
+        for engine, own in zip(part.engines, values, strict=True)
     )
-    name = group[0].side.test if group[0].side else ""
-    return SideBySide(name, engines, unlike=tuple(_unlike(group)))
+    name = part.group[0].side.test if part.group[0].side else ""
+    return SideBySide(name, engines, unlike=tuple(_unlike(part)), load=part.load)
 
 
-def _values(record: TestRecord) -> dict[str, float]:
-    found = {metric: record.measurement.median(metric) for metric in MEDIANS}
-    found["peak_memory_mib"] = record.measurement.peak_memory_mib
-    found["load_s"] = record.backend.load_s if record.backend else None
+def _values(record: TestRecord, measured: Measurement | None, *, is_first: bool) -> dict[str, float]:
+    """The figures of a part; those of the engine stand in the first part of the test only."""
+    found = {metric: measured.figure(metric) for metric in MEASURED} if measured else {}
+    if is_first:
+        found["peak_memory_mib"] = record.measurement.peak_memory_mib
+        found["load_s"] = record.backend.load_s if record.backend else None
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -87,19 +145,19 @@ def _ratios(own: Mapping[str, float], first: Mapping[str, float]) -> dict[str, f
     return {name: own[name] / first[name] for name in own if first.get(name)}
 
 
-def _together(groups: Sequence[Group]) -> SideBySide:
-    """The tests of the same engines as one."""
-    tests = [_of_one_test(group) for group in groups]
-    most = [_most([test.engines[place] for test in tests]) for place in range(len(tests[0].engines))]
+def _together(parts: Sequence[_Part]) -> SideBySide:
+    """The parts of the same engines as one."""
+    each = [_of_one_part(part) for part in parts]
+    most = [_most([one.engines[place] for one in each]) for place in range(len(each[0].engines))]
     engines = tuple(
         EngineFigures(
-            tests[0].engines[place].engine,
+            each[0].engines[place].engine,
             own,
-            {**_mean_ratios([test.engines[place] for test in tests]), **_ratios(own, most[0])},
+            {**_mean_ratios([one.engines[place] for one in each]), **_ratios(own, most[0])},
         )
         for place, own in enumerate(most)
     )
-    return SideBySide(f"all {len(tests)} tests", engines, len(tests))
+    return SideBySide(f"all {len(each)} {'loads' if parts[0].load else 'tests'}", engines, len(each))
 
 
 def _most(of_tests: Sequence[EngineFigures]) -> dict[str, float]:
@@ -108,27 +166,29 @@ def _most(of_tests: Sequence[EngineFigures]) -> dict[str, float]:
 
 
 def _mean_ratios(of_tests: Sequence[EngineFigures]) -> dict[str, float]:
-    known = {name: [each.ratios[name] for each in of_tests if name in each.ratios] for name in MEDIANS}
+    known = {name: [each.ratios[name] for each in of_tests if name in each.ratios] for name in MEASURED}
     return {name: geometric_mean(ratios) for name, ratios in known.items() if ratios}
 
 
-def _unlike(group: Group) -> Iterator[str]:
+def _unlike(part: _Part) -> Iterator[str]:
     """Sentences on what makes the work of the engines differ."""
-    answers = _median_tokens(group, "output_tokens")
+    answers = _median_tokens(part, "output_tokens")
     if answers and max(answers.values()) > LENGTH_SLACK * min(answers.values()):
         yield advice.unlike_answers(answers)
-    prompts = _median_tokens(group, "prompt_tokens")
+    prompts = _median_tokens(part, "prompt_tokens")
     if len(set(prompts.values())) > 1:
         yield advice.unlike_prompts(prompts)
-    caches = {_engine(record): record.backend.prefix_cache for record in group if record.backend}
+    caches = {_engine(record): record.backend.prefix_cache for record in part.group if record.backend}
     if len(set(caches.values())) > 1:
         yield advice.unlike_caches(caches)
 
 
-def _median_tokens(group: Group, count: str) -> dict[str, float]:
+def _median_tokens(part: _Part, count: str) -> dict[str, float]:
     """Engine → the median token count of its requests, of those that gave any."""
     counts = {
-        _engine(record): [getattr(s, count) for s in record.measurement.samples if s.ok] for record in group
+        engine: [getattr(s, count) for s in measured.samples if s.ok]
+        for engine, measured in zip(part.engines, part.measured, strict=True)
+        if measured
     }
     known = {engine: [each for each in found if each is not None] for engine, found in counts.items()}
     return {engine: median(found) for engine, found in known.items() if found}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pytest_llmspeed.core.advice import counted
+from pytest_llmspeed.core.advice import UPDATE, counted
 
 NOT_UPDATED = "baseline not updated"
 NAMED = 3
@@ -42,3 +42,14 @@ def no_run_file_readable(place: str, files: int) -> str:
     which = "the only run file" if files == 1 else f"none of the {files} run files"
     verb = "cannot be read" if files == 1 else "can be read"
     return f"no baseline to compare with: {which} in {place} {verb}; restore or delete what is left out below"
+
+
+def gone(identities: Sequence[str]) -> str:
+    """What to do about stored tests that a full run did not collect."""
+    shown = ", ".join(identities[:3]) + (", …" if len(identities) > 3 else "")
+    them = "test has a baseline but was" if len(identities) == 1 else "tests have baselines but were"
+    return (
+        f"{len(identities)} {them} not collected: {shown}; "
+        f"if gone for good, this ends with the next pytest {UPDATE}, "
+        "and llmspeed baseline prune --gone 'PATTERN' deletes what only they need"
+    )

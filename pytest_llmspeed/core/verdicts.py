@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import isclose
 
 from pytest_llmspeed.core.metrics import metric_of
+
+ROUNDING = 0.005
+"""Figures are shown to three digits."""
 
 
 class Verdict(StrEnum):
@@ -54,9 +58,11 @@ def gravest(verdicts: list[Verdict]) -> Verdict | None:
 class Comparison:
     """One metric of one stratum against its baseline.
 
-    `delta` is the ratio new/baseline of the metric itself, `ci` its 95% interval. `baseline` and
-    `now` are the compared locations in the metric's unit. `visible` is the smallest slowdown (a
-    factor) that would be called slower. `more_sessions` maps a slowdown (1.2) to how many further
+    `baseline` and `now` are the metric's own figures, the same as everywhere else: the median of the
+    requests, or what the load as a whole showed. The comparison itself is made at the location `at`
+    ("the fastest 10%"), from `at_baseline` to `at_now`: `delta` is their ratio, `ci` its 95% interval.
+    `part` names the series among several of one test. `visible` is the smallest slowdown (a factor)
+    that would be called slower. `more_sessions` maps a slowdown (1.2) to how many further
     stored sessions would show it, None where no number up to the window would. `sessions` is K.
     """
 
@@ -76,6 +82,10 @@ class Comparison:
     sessions: int = 0
     crept: bool = False
     """True if it is slower than the level's first sessions, not than its last ones."""
+    part: str = ""
+    at: str = ""
+    at_baseline: float | None = None
+    at_now: float | None = None
     prompt_tokens: tuple[float, float] | None = None
     """The usual prompt tokens of the stored sessions and those of now, if they differ by much."""
 
@@ -85,19 +95,31 @@ class Comparison:
         before, now = self.prompt_tokens or (0.0, 0.0)
         return self.verdict is Verdict.FASTER and now < before
 
+    @property
+    def at_another_location(self) -> bool:
+        """True if it was not the shown figures themselves that were compared."""
+        pairs = ((self.baseline, self.at_baseline), (self.now, self.at_now))
+        return self.at_now is not None and not all(_same(shown, compared) for shown, compared in pairs)
+
+
+def _same(one: float | None, other: float | None) -> bool:
+    """True of figures that read the same: a median may be interpolated between values, or their logs."""
+    return one is not None and other is not None and isclose(one, other, rel_tol=ROUNDING)
+
 
 @dataclass(frozen=True, slots=True)
 class BudgetCheck:
     """One budget against what was measured.
 
     `observed` is None where nothing could be measured, `reason` then says why, and the budget is
-    not kept. `ci` is a 95% interval of the statistic; a bound that the samples cannot give is None.
+    not kept. `kept` is None of a budget that was not checked in this run, for the `reason` given. `ci` is
+    a 95% interval of the statistic; a bound that the samples cannot give is None.
     """
 
     name: str
     limit: float
     observed: float | None
-    kept: bool
+    kept: bool | None
     ci: tuple[float | None, float | None] | None = None
     label: str | None = None
     reason: str = ""

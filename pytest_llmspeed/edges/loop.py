@@ -9,6 +9,10 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from pytest_llmspeed.core.errors import hides_our_frames
+
+__tracebackhide__ = hides_our_frames
+
 T = TypeVar("T")
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pytest_llmspeed.core.arrivals import Rate
 from pytest_llmspeed.core.budgets import Budget, requests_needed
 from pytest_llmspeed.core.curves import Curve
-from pytest_llmspeed.core.errors import GenerationError, SettingsError
+from pytest_llmspeed.core.errors import GenerationError, SettingsError, hides_our_frames
 from pytest_llmspeed.core.exchange import LIMIT_FIELDS, Endpoint, Exchange, LimitField, Request, plain_text
 from pytest_llmspeed.core.load_result import LoadResult
 from pytest_llmspeed.core.measurement import Answer, Measurement
@@ -24,7 +24,7 @@ from pytest_llmspeed.edges.loop import LoopThread
 from pytest_llmspeed.edges.wire.labels import LABEL_FIELD, current_label, labelled
 from pytest_llmspeed.measuring.load import Arrivals, ask_load, run_load
 from pytest_llmspeed.measuring.recorder import Recorder
-from pytest_llmspeed.measuring.rounds import AUTO_STOPS, LEAST_ROUNDS, WARMUP, steady_enough
+from pytest_llmspeed.measuring.rounds import AUTO_STOPS, LEAST_ROUNDS, WARMUP, smoke_rounds, steady_enough
 from pytest_llmspeed.measuring.rounds import rounds as round_loop
 from pytest_llmspeed.measuring.sweep import levels_of, run_sweep
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI
 
     from pytest_llmspeed.measuring.sdk import SDKClients
+
+__tracebackhide__ = hides_our_frames
 
 MAX_TOKENS = 128
 TIMEOUT_S = 120.0
@@ -61,10 +63,12 @@ class LLMClient:
         budgets: Callable[[], Sequence[Budget]] = tuple,
         *,
         quality_check: QualityCheck | None = None,
+        smoke: int | None = None,
     ) -> None:
         self._engine, self._loop, self._recorder = engine, loop, recorder
         self._budgets = budgets
         self._quality_check = quality_check
+        self._smoke_rounds = smoke
         self._warm: set[tuple[object, ...]] = set()
 
     @property
@@ -146,7 +150,9 @@ class LLMClient:
         )
         label = label_of(label)
         start, needed = self._recorder.count, self._rounds_needed(label)
-        if rounds == "auto":
+        if self._smoke_rounds is not None:
+            planned = smoke_rounds(self._recorder, self._smoke_rounds, warmup, body=False)
+        elif rounds == "auto":
             enough = steady_enough(self._recorder, start, requests_needed(self._budgets(), label, 0))
             planned = round_loop(
                 self._recorder, max(AUTO_STOPS[-1], needed), warmup, body=False, enough=enough
@@ -271,6 +277,8 @@ class LLMClient:
         The calls of the first `warmup` rounds are left out. Calls are told apart by their place in
         the body. Yields the number of the round, negative during warm-up.
         """
+        if self._smoke_rounds is not None:
+            return smoke_rounds(self._recorder, self._smoke_rounds, warmup, body=True)
         return round_loop(self._recorder, count, warmup, body=True)
 
     def label(self, label: str) -> AbstractContextManager[None]:
@@ -363,7 +371,7 @@ class LLMClient:
             return
         self._warm.add(shape)
         with self._recorder.warming():
-            for _ in range(count):
+            for _ in range(count if self._smoke_rounds is None else 1):
                 _, sample = self._send(request, "generate", label)
                 if not sample.ok:
                     return

@@ -11,7 +11,7 @@ from typing import Any
 
 from pytest_llmspeed.core import load_advice
 from pytest_llmspeed.core.arrivals import Rate
-from pytest_llmspeed.core.errors import LLMSpeedError, SettingsError, did_you_mean
+from pytest_llmspeed.core.errors import LLMSpeedError, SettingsError, did_you_mean, hides_our_frames
 from pytest_llmspeed.core.exchange import Exchange, Request
 from pytest_llmspeed.core.load_figures import (
     BLOCKS,
@@ -40,6 +40,8 @@ from pytest_llmspeed.edges.wire.kept import KeptAnswer
 from pytest_llmspeed.measuring.load_runner import EngineSender, LoadRunner, Sent
 from pytest_llmspeed.measuring.load_workers import Outcome, run_in_workers, warm_or_raise, workers_for
 from pytest_llmspeed.measuring.recorder import Recorder, declared_sampling
+
+__tracebackhide__ = hides_our_frames
 
 LEAST_OPEN = 5 * BLOCKS
 """An open load has at least so many requests: five for each of its ten blocks."""

@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest_llmspeed
-from pytest_llmspeed.core.errors import EngineError, GenerationError, LLMSpeedError
+from pytest_llmspeed.core.errors import EngineError, GenerationError, LLMSpeedError, hides_our_frames
 from pytest_llmspeed.core.load_plan import LoadPlan
 from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.wire.kept import KeptAnswer, Part
 from pytest_llmspeed.edges.wire.target import Target
 from pytest_llmspeed.measuring.load_runner import Sent
 from pytest_llmspeed.measuring.load_worker import LENGTH, Done, Job, Started, Warm, framed
+
+__tracebackhide__ = hides_our_frames
 
 STREAMS_A_WORKER = 512
 """So many streams at 50 tokens/s take about a third of a core."""
@@ -76,7 +78,7 @@ def run_in_workers(plan: LoadPlan, target: Target, processes: int) -> Outcome:
         workers += (_Worker(share, place) for place, share in enumerate(plan.shares(processes)))
         for worker in workers:
             worker.tell(Job(worker.plan, target))
-        _wait_until_warm(workers, plan)
+        _wait_until_warm(workers, plan, target)
         outcome.start_s = clock.now_s() + START_IN_S
         for worker in workers:
             worker.tell(outcome.start_s)
@@ -92,18 +94,20 @@ def run_in_workers(plan: LoadPlan, target: Target, processes: int) -> Outcome:
         _see_out(workers)
     for worker in workers:
         worker.add_to(outcome)
+    outcome.lost = [target.explained(error) for error in outcome.lost]
     return outcome
 
 
-def _wait_until_warm(workers: Sequence[_Worker], plan: LoadPlan) -> None:
+def _wait_until_warm(workers: Sequence[_Worker], plan: LoadPlan, target: Target) -> None:
     limit_s = plan.template.timeout_s + SILENT_S
     if not _listen(workers, limit_s, until=lambda: all(each.warm or each.has_ended for each in workers)):
         raise EngineError(f"a worker process of the load was not warm after {limit_s:.0f} s")
     for worker in workers:
         if not worker.warm:
-            raise EngineError(f"a worker process of the load ended before it was warm: {worker.last_words()}")
+            why = target.explained(worker.last_words())
+            raise EngineError(f"a worker process of the load ended before it was warm: {why}")
     found = [worker.warm for worker in workers if worker.warm]
-    errors = [warm.error for warm in found if warm.error]
+    errors = [target.explained(warm.error) for warm in found if warm.error]
     warm_or_raise((sum(warm.failed for warm in found), errors[0] if errors else None), plan.warmup)
 
 

@@ -13,7 +13,7 @@ from math import isfinite
 from statistics import fmean
 from typing import TypeVar
 
-from pytest_llmspeed.core.errors import GenerationError
+from pytest_llmspeed.core.errors import GenerationError, hides_our_frames
 from pytest_llmspeed.core.exchange import Exchange, LimitField
 from pytest_llmspeed.core.quality import sentences
 from pytest_llmspeed.core.quality.answers import (
@@ -30,6 +30,8 @@ from pytest_llmspeed.core.quality.prompts import QualityPrompt
 from pytest_llmspeed.core.quality.scores import ASKED_TOP, TokenChange, TokenScores, pooled, token_changes
 from pytest_llmspeed.edges.engines.base import Engine, TokenScorer, scorer_of
 from pytest_llmspeed.edges.loop import LoopThread
+
+__tracebackhide__ = hides_our_frames
 
 T = TypeVar("T")
 

@@ -27,17 +27,18 @@ def rounds(
     *,
     body: bool,
     enough: Callable[[int], bool] = lambda _: False,
+    retakes: int = RETAKES,
 ) -> Iterator[int]:
     """Yield -warmup … -1 for the warm-up rounds, then 0, 1, … for the measured ones.
 
-    There are `count` of these, and further ones for those that other programs disturbed; fewer
+    There are `count` of these, up to `retakes` times as many if other programs disturbed some; fewer
     where `enough`, asked with the number of quiet rounds so far, says so. With `body` the calls of
     a round are told apart by their place in it.
     """
     if count < 1 or warmup < 0:
         raise SettingsError(f"rounds({count}, warmup={warmup}): at least one round, no negative warm-up")
     number, quiet = -warmup, 0
-    while number < count or (quiet < count and number < RETAKES * count):
+    while number < count or (quiet < count and number < retakes * count):
         before = recorder.count
         with ExitStack() as phase:
             if body:
@@ -49,6 +50,11 @@ def rounds(
         number += 1
         if number > 0 and enough(quiet):
             return
+
+
+def smoke_rounds(recorder: Recorder, count: int, warmup: int, *, body: bool) -> Iterator[int]:
+    """The same for a smoke run: `count` rounds after one of warm-up at most, none taken again."""
+    return rounds(recorder, count, min(warmup, 1), body=body, retakes=1)
 
 
 def steady_enough(recorder: Recorder, start: int, least: int) -> Callable[[int], bool]:

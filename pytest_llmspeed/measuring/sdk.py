@@ -6,6 +6,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from pytest_llmspeed.core.errors import hides_our_frames
 from pytest_llmspeed.core.exchange import Exchange, Request
 from pytest_llmspeed.edges.engines.base import Engine, Served
 from pytest_llmspeed.edges.loop import LoopThread
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from httpx2 import AsyncClient, Client
     from openai import AsyncOpenAI, OpenAI
+
+__tracebackhide__ = hides_our_frames
 
 
 class SDKClients:

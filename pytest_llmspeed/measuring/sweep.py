@@ -8,10 +8,12 @@ from dataclasses import replace
 from pytest_llmspeed.core.arrivals import Rate
 from pytest_llmspeed.core.budgets import Budget
 from pytest_llmspeed.core.curves import Curve, is_saturated, point_of
-from pytest_llmspeed.core.errors import SettingsError
+from pytest_llmspeed.core.errors import SettingsError, hides_our_frames
 from pytest_llmspeed.core.load_result import LoadResult
 from pytest_llmspeed.measuring.load import Arrivals, Load
 from pytest_llmspeed.measuring.recorder import Recorder
+
+__tracebackhide__ = hides_our_frames
 
 LEAST_LEVELS = 2
 

@@ -35,6 +35,7 @@ PASSED = Comparison(
 SLOWER = replace(
     PASSED, verdict=Verdict.SLOWER, metric="ttft_ms", baseline=240.0, now=312.4, delta=1.30, ci=(1.18, 1.43)
 )
+AT_FASTEST = replace(SLOWER, at="the fastest 10%", at_baseline=231.0, at_now=300.0)
 SUSPECT = replace(
     SLOWER, verdict=Verdict.SUSPECT, reason=advice.not_beyond_chance(), now=269.0, delta=1.12, ci=(1.01, 1.24)
 )
@@ -70,6 +71,7 @@ def judged() -> Iterator[TestRecord]:
     yield a_test(
         "slower", SLOWER, problems=(advice.slower(SLOWER, changed),), advice=(advice.accept(advice.WHY),)
     )
+    yield a_test("elsewhere", AT_FASTEST, problems=(advice.slower(AT_FASTEST, ()),))
     yield a_test("accepted", SLOWER, accepted="larger context")
     yield a_test("faster", FASTER, advice=(advice.faster(FASTER),))
     yield a_test("suspect", SUSPECT, PASSED, advice=(advice.suspect(SUSPECT),))

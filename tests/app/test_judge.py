@@ -33,7 +33,7 @@ def test_a_slower_test_fails_with_figures_and_the_way_to_accept(record, samples,
     judged = judge(now, case(now, usual()), DEFAULT)
     assert judged.verdict is Verdict.SLOWER
     (problem,) = judged.problems
-    assert problem.startswith("ttft_ms is slower than its baseline: 9")
+    assert problem.startswith("ttft_ms is slower than its baseline: 100 ms → 161 ms; compared at the fastest")
     assert "+6" in problem
     assert "5 stored sessions" in problem
     assert "--llmspeed-accept" in judged.advice[0]
@@ -115,7 +115,9 @@ def test_a_faster_test_passes_and_is_stored(record, samples, usual, case):
     now = record(*samples(slow=0.6))
     judged = judge(now, case(now, usual()), Policy(require_baseline=True, strict=True))
     assert (judged.verdict, judged.problems) == (Verdict.FASTER, ())
-    assert judged.advice[0].startswith("ttft_ms is faster: 98.9 ms → 59.4 ms, -40%")
+    assert judged.advice[0].startswith(
+        "ttft_ms is faster: 100 ms → 60.2 ms; compared at the fastest 10%: 98.9 ms → 59.4 ms, -40%"
+    )
     assert may_be_stored(judged)
 
 
@@ -162,7 +164,7 @@ def test_what_an_option_fails_a_test_over_is_what_it_names(record, sample, sampl
     required, strict = (judge(now, against, policy) for policy in (REQUIRED, STRICT))
     assert required.problems[0].startswith("no baseline yet")
     assert "is undecided" in required.advice[0]
-    assert strict.problems[0].startswith("ttft_ms is undecided: 1 request was measured")
+    assert strict.problems[0].startswith("ttft_ms of measured prompt 1 is undecided: 1 request was measured")
     both = judge(now, against, Policy(require_baseline=True, strict=True)).problems
     assert both == (*required.problems, *strict.problems)
 

@@ -5,7 +5,15 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from pytest_llmspeed.core.budgets import check, parse_budgets, requests_needed
+from pytest_llmspeed.core.budgets import (
+    check,
+    default_budgets,
+    enough_rounds,
+    in_environment,
+    merged,
+    parse_budgets,
+    requests_needed,
+)
 from pytest_llmspeed.core.errors import SettingsError
 from pytest_llmspeed.core.measurement import Measurement
 
@@ -98,7 +106,7 @@ def test_an_unknown_statistic_or_metric_is_refused(wrong):
         budget(**{wrong: 3})
 
 
-@pytest.mark.parametrize("value", [True, False, None, "300", nan, inf, [300], -inf])
+@pytest.mark.parametrize("value", [True, False, "300", nan, inf, [300], -inf])
 def test_a_limit_that_is_no_finite_number_is_refused(value):
     """Neither a truth value, nor a text, nor infinity or NaN is a limit."""
     with pytest.raises(SettingsError, match="a limit is a finite number"):
@@ -376,3 +384,106 @@ def test_memory_that_is_not_known_is_not_measured(sample):
     found = check(budget(peak_memory_mib=700), Measurement((sample(),)))
     assert (found.observed, found.kept) == (None, False)
     assert "the memory of this engine is not known" in found.reason
+
+
+def limits(budgets):
+    return {(b.name, b.label, b.environment): b.limit for b in budgets}
+
+
+def test_closer_limits_replace_those_of_their_name():
+    """The farthest layer comes first; the settings lie beneath all."""
+    defaults = default_budgets("ttft_ms=300 tpot_ms=40")
+    assert limits(merged([[{"ttft_ms": 200}], [{"ttft_ms": 100}]], defaults)) == {
+        ("ttft_ms", None, None): 100.0,
+        ("tpot_ms", None, None): 40.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("closer", "left"),
+    [
+        ({"ttft_ms": None}, set()),
+        ({"ttft_ms": None, "label": "plan"}, {(None, None), (None, "h100")}),
+        ({"ttft_ms": None, "environment": "h100"}, {(None, None), ("plan", None)}),
+        ({"ttft_ms": None, "tpot_ms": 5}, set()),
+        ({"tpot_ms": None}, {(None, None), ("plan", None), (None, "h100")}),
+    ],
+)
+def test_none_lifts_a_limit(closer, left):
+    """Without narrowing each of that name, else the one that is narrowed so."""
+    farther = [
+        {"ttft_ms": 1},
+        {"ttft_ms": 2, "label": "plan"},
+        {"ttft_ms": 3, "environment": "h100"},
+    ]
+    found = {(b.label, b.environment) for b in merged([farther, [closer]]) if b.name == "ttft_ms"}
+    assert found == left
+
+
+def test_a_misspelt_limit_cannot_be_lifted():
+    """None is checked as any other limit."""
+    with pytest.raises(SettingsError, match="no such budget"):
+        merged([[{"ttf_ms": None}]])
+
+
+@pytest.mark.parametrize(
+    ("environment", "limit"),
+    [("h100", 100.0), ("nvidia-h100-80gib", 200.0), ("amd-epyc", 300.0)],
+)
+def test_a_budget_of_an_environment_takes_the_place_of_the_general_one(environment, limit):
+    """There, and only there; the others are named as not checked. Names are written as people do."""
+    marks = [
+        {"ttft_ms": 100, "environment": "H100"},
+        {"ttft_ms": 200, "environment": "NVIDIA H100*"},
+        {"ttft_ms": 300},
+    ]
+    holding, elsewhere = in_environment(merged([marks]), environment)
+    assert [budget.limit for budget in holding] == [limit]
+    assert all(found.kept is None and environment in found.reason for found in elsewhere)
+    assert len(elsewhere) == {100.0: 1, 200.0: 1, 300.0: 2}[limit]
+
+
+def test_a_closer_general_budget_wins_over_a_farther_one_of_the_environment():
+    """The closest counts, as everywhere."""
+    marks = [[{"ttft_ms": 100, "environment": "h100"}], [{"ttft_ms": 500}]]
+    holding, _ = in_environment(merged(marks), "h100")
+    assert [budget.limit for budget in holding] == [500.0]
+
+
+def test_a_smoke_run_leaves_out_tails_that_need_more_rounds():
+    """They are not missed: they are not checked, and say why."""
+    budgets = parse_budgets({"ttft_p95_ms": 300, "tpot_ms": 40, "error_rate": 0})
+    checked, left_out = enough_rounds(budgets, 2)
+    assert [budget.name for budget in checked] == ["tpot_ms", "error_rate"]
+    assert [(found.name, found.kept) for found in left_out] == [("ttft_p95_ms", None)]
+    assert left_out[0].reason == "needs 20 requests, --llmspeed-rounds=2"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("ttft_ms=300 tpot_ms=40", {("ttft_ms", None, None): 300.0, ("tpot_ms", None, None): 40.0}),
+        (
+            ["ttft_ms=300", "label=plan ttft_ms=90"],
+            {("ttft_ms", None, None): 300.0, ("ttft_ms", "plan", None): 90.0},
+        ),
+        ("", {}),
+    ],
+)
+def test_default_budgets_are_words_of_a_setting(text, found):
+    """A line is a mark."""
+    assert limits(default_budgets(text)) == found
+
+
+@pytest.mark.parametrize("text", ["ttft_ms", "ttft_ms=fast", "ttf_ms=3", "label=plan"])
+def test_a_wrong_default_budget_is_named_with_its_setting(text):
+    """Where it stands is part of the sentence."""
+    with pytest.raises(SettingsError, match="llmspeed_budget: "):
+        default_budgets(text)
+
+
+def test_a_default_budget_asks_for_nothing():
+    """A test that measured nothing it is for keeps it unchecked; a mark's would be missed."""
+    (default,) = default_budgets("label=plan ttft_ms=300")
+    found = check(default, Measurement(()))
+    assert (found.kept, found.observed) == (None, None)

@@ -147,8 +147,9 @@ def test_sixty_percent_slower_than_five_sessions_is_slower():
     found = compare(stored(100, 101, 99, 102, 98), scaled(SAMPLE, 1.6))
     assert found.verdict is Verdict.SLOWER
     assert found.delta == pytest.approx(1.6, rel=0.01)
-    assert found.baseline == pytest.approx(99, rel=0.01)
-    assert found.now == pytest.approx(1.6 * 99, rel=0.01)
+    assert (found.baseline, found.now) == pytest.approx((100.4, 160.6), rel=0.01)
+    assert found.at == "the fastest 10%"
+    assert (found.at_baseline, found.at_now) == pytest.approx((99, 1.6 * 99), rel=0.01)
 
 
 def test_one_stored_session_shows_a_large_slowdown_only():

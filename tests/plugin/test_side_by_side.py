@@ -25,7 +25,7 @@ def test_two_marks_are_compared(project: Project) -> None:
     project.write(TWO_ENGINES)
     result = project.run()
     header, _, first, second = [line.split() for line in result.outlines[-5:-1]]
-    assert header == ["test", "engine", "TTFT", "TPOT", "throughput", "memory", "load"]
+    assert header == ["test", "engine", "TTFT", "TPOT", "throughput", "memory", "start"]
     assert first[:6] == ["test_it.py::test_it[1]", "scripted", "100", "ms", "20", "ms"]
     assert second[:7] == ["scripted2", "100", "ms", "(1×)", "60", "ms", "(3×)"]
     assert project.test("[1-scripted2]")["side"] == {

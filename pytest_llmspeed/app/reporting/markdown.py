@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pytest_llmspeed.app.reporting import side_by_side
 from pytest_llmspeed.app.reporting.rows import HEADERS, Said, counts, rows, sentences
+from pytest_llmspeed.core.foreign_text import harmless_lines
 from pytest_llmspeed.core.record import SuiteVerdict, TestRecord
 
 RULE = ("---", "---", "---:", "---:", "---:", "---")
@@ -82,11 +83,11 @@ def _named(nodeids: Sequence[str]) -> str:
 
 def _text(words: str) -> str:
     """Words on one line, shown as they are: what markdown would read as markup is escaped."""
-    return _MARKUP.sub(r"\\\g<0>", " ".join(words.split()))
+    return _MARKUP.sub(r"\\\g<0>", harmless_lines(" ".join(words.split())))
 
 
 def _code(words: str) -> str:
     """Words as code, fenced by more backticks than they hold in a row."""
     fence = "`" * (1 + max(map(len, re.findall("`+", words)), default=0))
     padding = " " if len(fence) > 1 else ""
-    return f"{fence}{padding}{' '.join(words.split())}{padding}{fence}"
+    return f"{fence}{padding}{harmless_lines(' '.join(words.split()))}{padding}{fence}"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from pytest_llmspeed.core.advice import (
     counted,
+    location,
     name,
     percent,
     quantity,
@@ -34,7 +35,7 @@ def rows(record: TestRecord, *, verbose: bool) -> Iterator[Row]:
         yield (record.nodeid, DASH, DASH, DASH, DASH, f"interrupted after {done}")
         return
     for check in record.budgets:
-        if verbose or not check.kept:
+        if verbose or check.kept is False:
             yield _budget_row(record, check)
     for found in worst_of_each_metric(record.comparisons):
         if verbose or found.verdict is not Verdict.PASSED:
@@ -59,6 +60,8 @@ def _budget_row(record: TestRecord, check: BudgetCheck) -> Row:
 
 
 def _budget_word(check: BudgetCheck) -> str:
+    if check.kept is None:
+        return f"not checked: {check.reason}"
     if check.observed is None:
         return "not measured"
     if not check.kept:
@@ -76,7 +79,7 @@ def _comparison_row(record: TestRecord, found: Comparison) -> Row:
         name(found),
         DASH if found.baseline is None else quantity(found.baseline, found.metric),
         DASH if found.now is None else quantity(found.now, found.metric),
-        change(found) or DASH,
+        _change_and_place(found),
         _verdict(record, found),
     )
 
@@ -109,6 +112,12 @@ def change(found: Comparison) -> str | None:
         return None
     low, high = (percent(bound) for bound in found.ci)
     return f"{percent(found.delta)} ({low} to {high})"
+
+
+def _change_and_place(found: Comparison) -> str:
+    """The change, with the location that it was found at unless that is the row's own two figures."""
+    moved = change(found) or DASH
+    return f"{moved} at {location(found)}" if found.at_another_location else moved
 
 
 def _verdict(record: TestRecord, found: Comparison) -> str:
@@ -158,7 +167,7 @@ def counts(records: Sequence[TestRecord]) -> str:
     found = Counter(_word(record) for record in records)
     order = [verdict.value for verdict in Verdict]
     parts = [f"{found[word]} {_spoken(word)}" for word in sorted(found, key=lambda w: _place(order, w))]
-    missed = sum(not check.kept for record in records for check in record.budgets)
+    missed = sum(check.kept is False for record in records for check in record.budgets)
     if missed:
         parts.append(f"{counted(missed, 'budget')} missed")
     measured = sum(_was_measured(record) for record in records)

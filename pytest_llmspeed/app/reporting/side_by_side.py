@@ -9,7 +9,7 @@ from pytest_llmspeed.core.advice import quantity
 from pytest_llmspeed.core.record import TestRecord
 from pytest_llmspeed.core.side_by_side import FIGURES, EngineFigures, SideBySide, side_by_side
 
-HEADERS = ("test", "engine", "TTFT", "TPOT", "throughput", "memory", "load")
+HEADERS = ("test", "engine", "TTFT", "TPOT", "throughput", "memory", "start")
 FEW_TESTS = 3
 """Of more tests than this only the figures of all together are shown, unless all rows are asked for."""
 
@@ -29,13 +29,17 @@ def rows(found: Sequence[SideBySide]) -> Iterator[Cells]:
     """Yield a row for each engine of each test; of `HEADERS` the first engine has the plain figures."""
     for test in found:
         for place, engine in enumerate(test.engines):
-            name = "" if place else test.test
+            name = "" if place else _name(test)
             yield (name, engine.engine, *(_cell(engine, figure, first=not place) for figure in FIGURES))
 
 
 def sentences(found: Sequence[SideBySide]) -> Iterator[Said]:
     """Yield what was not the same work on all engines, each sentence once with its tests."""
-    yield from once([(test.test, test.unlike) for test in found])
+    yield from once([(_name(test), test.unlike) for test in found])
+
+
+def _name(test: SideBySide) -> str:
+    return f"{test.test}, {test.load}" if test.load and test.tests == 1 else test.test
 
 
 def _cell(engine: EngineFigures, figure: str, *, first: bool) -> str:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import ClassVar, Self
 
 from pytest_llmspeed.core.environment import Hardware
-from pytest_llmspeed.core.errors import GenerationError
+from pytest_llmspeed.core.errors import GenerationError, hides_our_frames
 from pytest_llmspeed.core.exchange import Event, Exchange, Request
 from pytest_llmspeed.core.quality.scores import TokenScores
 from pytest_llmspeed.core.record import Backend
@@ -31,6 +31,8 @@ from pytest_llmspeed.edges.wire.dialects import PROTOCOL_ONLY, Dialect, dialect_
 from pytest_llmspeed.edges.wire.http import HTTPClient
 from pytest_llmspeed.edges.wire.stream import ask
 from pytest_llmspeed.edges.wire.target import Target
+
+__tracebackhide__ = hides_our_frames
 
 DECLARABLE = ("fp32", "fp16", "bf16", "fp8", "int8", "int4", "awq", "gptq", "gguf")
 """A server's precision is its own: it can be declared here, to tell baselines apart, not chosen."""

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import Any, ClassVar, Self
 
 from pytest_llmspeed.core.environment import Hardware
-from pytest_llmspeed.core.errors import EngineError
+from pytest_llmspeed.core.errors import EngineError, hides_our_frames
 from pytest_llmspeed.core.exchange import Event, Exchange, Request
 from pytest_llmspeed.core.quality.scores import TokenScores
 from pytest_llmspeed.core.record import Backend
@@ -37,6 +37,8 @@ from pytest_llmspeed.edges.engines.tokens import TokenCounter
 from pytest_llmspeed.edges.wire.address import BaseURL
 from pytest_llmspeed.edges.wire.dialects import Dialect, dialect_of
 from pytest_llmspeed.edges.wire.target import Target
+
+__tracebackhide__ = hides_our_frames
 
 LAST_WORDS_S = 0.5
 """How long after a failed request it is waited for the news that the server has ended."""

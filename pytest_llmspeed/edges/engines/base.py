@@ -30,7 +30,7 @@ class EngineSpec:
     backend: str
     model: str | None = None
     precision: str = AUTO
-    options: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    options: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     fingerprint: str = field(default="", repr=False)
 
     @classmethod

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 
-from pytest_llmspeed.core.errors import EngineError
+from pytest_llmspeed.core.errors import EngineError, hides_our_frames
 from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.engines.base import Engine, EngineSpec, is_alive
 from pytest_llmspeed.edges.engines.registry import Registry
 from pytest_llmspeed.edges.loop import LoopThread
 from pytest_llmspeed.edges.telemetry.memory import MemoryWatch, give_back_unused
+
+__tracebackhide__ = hides_our_frames
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ class Registry:
 
     def measured_on(self, spec: EngineSpec) -> str | None:
         """What two measurements at once would disturb each other on: the device, or the server's address."""
-        return self.device(spec) or _without_login(spec.options.get("url"))
+        return self.device(spec) or _place_of(spec.options.get("url"))
 
 
 def _cache_problems(engine: type[Engine], spec: EngineSpec) -> Iterator[str]:
@@ -126,6 +126,12 @@ def _cache_problems(engine: type[Engine], spec: EngineSpec) -> Iterator[str]:
         yield f"backend {spec.backend!r} has no prefix_cache={asked!r}; known: {', '.join(known)}"
 
 
-def _without_login(url: str | None) -> str | None:
-    """An address without the user and password that it may hold."""
-    return None if url is None else f"server {url.rpartition('@')[2].removeprefix('http://')}"
+def _place_of(url: object) -> str | None:
+    """The server at an address, without login and query; None if there is no address, or a wrong one."""
+    from pytest_llmspeed.edges.wire.address import BaseURL
+
+    try:
+        base = BaseURL.parse(str(url or ""))
+    except ValueError:
+        return None
+    return f"server {base.netloc}{base.path}"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from pytest_llmspeed.core.errors import GenerationError
+from pytest_llmspeed.core.errors import GenerationError, hides_our_frames
 from pytest_llmspeed.core.exchange import Request
 from pytest_llmspeed.core.quality.scores import TokenScores
 from pytest_llmspeed.edges.engines.vllm_answer import scores
@@ -17,6 +17,8 @@ from pytest_llmspeed.edges.wire.get import get
 from pytest_llmspeed.edges.wire.http import HTTPClient
 from pytest_llmspeed.edges.wire.protocol import error_text
 from pytest_llmspeed.edges.wire.target import Target
+
+__tracebackhide__ = hides_our_frames
 
 TOKENIZE, COMPLETIONS = "/tokenize", "/v1/completions"
 OF_THE_TEMPLATE = ("tools", "chat_template", "chat_template_kwargs")

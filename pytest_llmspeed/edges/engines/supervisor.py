@@ -19,13 +19,15 @@ from pathlib import Path
 from secrets import token_hex
 from typing import IO
 
-from pytest_llmspeed.core.errors import EngineError
+from pytest_llmspeed.core.errors import EngineError, hides_our_frames
 from pytest_llmspeed.core.foreign_text import harmless
 from pytest_llmspeed.core.secret import Secret, masked, names_a_secret, secret_values
 from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.engines import guard
 from pytest_llmspeed.edges.engines.launch import HOST, Launch, Place
 from pytest_llmspeed.edges.engines.symptoms import Symptom, symptom
+
+__tracebackhide__ = hides_our_frames
 
 GRACE_S = 5.0
 """How long a server that was asked to end may take before it is killed."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pytest_llmspeed.core.exchange import Event, Exchange, Request
+from pytest_llmspeed.core.foreign_text import harmless
 from pytest_llmspeed.edges.wire.framing import TransportError
 from pytest_llmspeed.edges.wire.protocol import AnswerReader, error_text
 from pytest_llmspeed.edges.wire.sse import EventParser, ServerSentEvent
@@ -42,7 +43,7 @@ class AnswerBytes:
         if status != 200:
             self._whole = []
             where = headers.get("location")
-            self._moved = f" (it points to {where}: configure that address)" if where else ""
+            self._moved = f" (it points to {harmless(where, 200)}: configure that address)" if where else ""
 
     def feed(self, part: bytes, stamp_s: float) -> None:
         """Take in a piece of the body and its stamp."""
@@ -109,5 +110,9 @@ def _unreadable_form(headers: Mapping[str, str]) -> str:
     """What the head says of a body that cannot be an answer, empty where it may be one."""
     coding, kind = headers.get("content-encoding", "identity"), headers.get("content-type", "")
     if coding.lower() != "identity":
-        return f"it is encoded ({coding}), which nobody asked for"
-    return f"its content type is {kind}" if kind.lower().startswith(("text/html", "image/")) else ""
+        return f"it is encoded ({harmless(coding, 40)}), which nobody asked for"
+    return (
+        f"its content type is {harmless(kind, 100)}"
+        if kind.lower().startswith(("text/html", "image/"))
+        else ""
+    )

@@ -62,7 +62,7 @@ class Asked:
 
         Raises ValueError where the body is no JSON object.
         """
-        endpoint = MEASURED.get(call.path.partition("?")[0])
+        endpoint = _endpoint(call.path)
         if endpoint is None or call.method != "POST":
             return None
         body = json.loads(call.body)
@@ -99,6 +99,12 @@ class Asked:
         if self.lacks_usage:
             fields["stream_options"] = {**(self.body.get("stream_options") or {}), "include_usage": True}
         return fields
+
+
+def _endpoint(path: str) -> Endpoint | None:
+    """What a path ends in: Azure puts the deployment in front of it, gateways what they like."""
+    path = path.partition("?")[0]
+    return next((endpoint for ending, endpoint in MEASURED.items() if path.endswith(ending)), None)
 
 
 def _request(endpoint: Endpoint, body: Mapping[str, Any], timeout_s: float) -> Request:

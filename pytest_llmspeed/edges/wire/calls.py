@@ -11,7 +11,7 @@ from pytest_llmspeed.core.exchange import Exchange, Request
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One HTTP request of a caller. `path` is what follows the base address, with its query.
+    """One HTTP request of a caller. `path` is the whole path, with its query.
 
     Header names are in lower case. `timeout_s` is how long the caller waits for anything to arrive.
     `label` is what the call is measured under.

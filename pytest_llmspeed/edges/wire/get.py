@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Mapping
 
 from pytest_llmspeed.edges import clock
@@ -32,7 +33,15 @@ def get(base: BaseURL, path: str, headers: Mapping[str, str], timeout_s: float) 
                 f"within {timeout_s:g} s: is it still loading, or hung?"
             ) from error
         except OSError as error:
-            raise TransportError(f"GET {path} of {base}: {broke(error)}") from error
+            raise TransportError(f"GET {path} of {base}: {broke(error)}{_advice(base, error)}") from error
+
+
+def _advice(base: BaseURL, error: OSError) -> str:
+    """What may help where a server ends a TLS connection: without saying why, many want a certificate."""
+    ends = isinstance(error, ssl.SSLEOFError | ConnectionResetError | BrokenPipeError)
+    if base.scheme == "https" and base.tls.client_cert is None and ends:
+        return "; if it wants a client certificate, set client_cert= and client_key="
+    return ""
 
 
 def _connected(base: BaseURL, timeout_s: float) -> socket.socket:
@@ -49,7 +58,9 @@ def _connected(base: BaseURL, timeout_s: float) -> socket.socket:
         return context.wrap_socket(connection, server_hostname=base.host) if context else connection
     except TimeoutError as error:
         connection.close()
-        raise TransportError(f"{base} did not finish the TLS handshake within {timeout_s:g} s") from error
+        raise TransportError(
+            f"{base} did not finish the TLS handshake within {timeout_s:g} s: is its address http://?"
+        ) from error
     except OSError as error:
         connection.close()
         raise TransportError(base.unreachable(error)) from error

@@ -6,12 +6,15 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from functools import cached_property
 
+from pytest_llmspeed.core.errors import hides_our_frames
 from pytest_llmspeed.core.secret import Unshown
 from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.wire.address import BaseURL
 from pytest_llmspeed.edges.wire.framing import Framing, TransportError
 from pytest_llmspeed.edges.wire.stamps import StampedSocket, connect
 from pytest_llmspeed.edges.wire.tls import CERTIFICATE_WANTED, wants_a_certificate
+
+__tracebackhide__ = hides_our_frames
 
 
 def request_message(base: BaseURL, method: str, path: str, headers: Mapping[str, str], body: bytes) -> bytes:

@@ -11,6 +11,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from pytest_llmspeed.core.errors import hides_our_frames
 from pytest_llmspeed.core.exchange import Event, Exchange, Request
 from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.engines.base import Engine
@@ -18,7 +19,10 @@ from pytest_llmspeed.edges.wire.asked import Asked
 from pytest_llmspeed.edges.wire.calls import Call, Head, Note, Put
 from pytest_llmspeed.edges.wire.written import OBJECTS, AnswerWriter, error_body, server_sent
 
-BASE_URL = "http://in-process.invalid/v1"
+__tracebackhide__ = hides_our_frames
+
+PREFIX = "/v1"
+BASE_URL = f"http://in-process.invalid{PREFIX}"
 """The name is reserved for what is no host: a client of another make that is given it fails at once."""
 API_KEY = "in-process"
 JSON = (("content-type", "application/json"),)
@@ -42,8 +46,9 @@ class InProcess:
 
     async def serve(self, call: Call, put: Put) -> None:
         """Answer one call."""
-        if call.method == "GET" and (call.path == "/models" or call.path.startswith("/models/")):
-            _put_json(put, 200, self._models(call.path))
+        path = call.path.partition("?")[0].removeprefix(PREFIX)
+        if call.method == "GET" and (path == "/models" or path.startswith("/models/")):
+            _put_json(put, 200, self._models(path))
             return
         try:
             asked = Asked.of(call, self._timeout_s)
@@ -51,7 +56,7 @@ class InProcess:
             _refuse(put, 400, f"the request cannot be read: {error}")
             return
         if asked is None or asked.request.endpoint not in OBJECTS:
-            _refuse(put, 404, f"{call.method} {call.path}: an engine in process serves {SERVED}")
+            _refuse(put, 404, f"{call.method} {path}: an engine in process serves {SERVED}")
             return
         await self._answer(asked, put)
 

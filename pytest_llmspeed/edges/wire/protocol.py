@@ -9,6 +9,7 @@ from typing import Any, Literal
 import jiter
 
 from pytest_llmspeed.core.exchange import LIMIT_FIELDS, Event, Exchange, Request, Usage, whole_text
+from pytest_llmspeed.core.foreign_text import harmless
 from pytest_llmspeed.core.token_counts import believed, doubted
 from pytest_llmspeed.edges.wire.output import output_of
 from pytest_llmspeed.edges.wire.sse import ServerSentEvent
@@ -201,13 +202,10 @@ def error_text(body: bytes) -> str:
     if isinstance(shown, dict):
         shown = shown.get("message") or shown
     if isinstance(shown, str) and shown.strip():
-        return _shortened(shown, _MESSAGE)
-    return json.dumps(shown)[:_QUOTED]
+        return harmless(shown, _MESSAGE)
+    return harmless(json.dumps(shown), _QUOTED)
 
 
 def _quote(content: bytes) -> str:
-    return _shortened(content[: 8 * _QUOTED].decode("utf-8", "replace").strip(), _QUOTED)
-
-
-def _shortened(text: str, size: int) -> str:
-    return text if len(text) <= size else f"{text[:size]}…"
+    text = content[: 8 * _QUOTED].decode("utf-8", "replace").strip()
+    return harmless(text, _QUOTED) if len(content) <= 8 * _QUOTED else f"{harmless(text[:_QUOTED])}…"

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
+from pytest_llmspeed.core.errors import hides_our_frames
+from pytest_llmspeed.core.secret import Secret, Unshown
 from pytest_llmspeed.edges.loop import LoopThread, Work
 from pytest_llmspeed.edges.wire.calls import Answerer, Call, Head
 from pytest_llmspeed.edges.wire.framing import TransportError
@@ -21,6 +23,10 @@ from pytest_llmspeed.edges.wire.labels import take_label
 from pytest_llmspeed.edges.wire.tap import Tap
 from pytest_llmspeed.edges.wire.written import error_body
 
+__tracebackhide__ = hides_our_frames
+
+AZURE = "/openai/"
+"""Where an `AzureOpenAI` client sends its calls, whatever path its server was configured with."""
 CLOSE_S = 5.0
 """How long the end of a client waits for the calls that it cancels."""
 
@@ -58,12 +64,13 @@ class Seam:
         url, base = request.url, self._base
         path, prefix = url.raw_path.decode("ascii"), base.raw_path.decode("ascii").rstrip("/")
         same_host = (url.scheme, url.host, url.port) == (base.scheme, base.host, base.port)
-        if not same_host or not path.startswith(f"{prefix}/"):
+        if not same_host or not path.startswith((f"{prefix}/", AZURE)):
             return None
         timeout_s = request.extensions.get("timeout", {}).get("read")
         headers = {name.lower(): value for name, value in request.headers.items()}
         label, headers, body = take_label(headers, body)
-        return Call(request.method, path.removeprefix(prefix), headers, body, timeout_s, label)
+        hidden = {name: Secret(value) for name, value in headers.items()}
+        return Call(request.method, path, hidden, Unshown(body), timeout_s, label)
 
     def call_or_refusal(self, request: Any, body: bytes) -> tuple[Call | None, Any]:
         """The call that a request is, or the response that refuses it."""
@@ -183,7 +190,7 @@ class AsyncTransport(Transport):
         try:
             reply = await tap.open(call)
         except (TransportError, TimeoutError) as error:
-            raise self._seam.raised(error, connected=False) from error
+            raise self._seam.raised(error, connected=False) from None
         work = self._start(asyncio.get_running_loop(), reply.pump(items.put_nowait), items.put_nowait)
         return reply.head, work.cancel
 

@@ -18,7 +18,10 @@ from collections.abc import Callable
 from math import nan
 from typing import Any, Protocol, cast
 
+from pytest_llmspeed.core.errors import hides_our_frames
 from pytest_llmspeed.edges import clock
+
+__tracebackhide__ = hides_our_frames
 
 READ_SIZE = 65536
 PUSHED_SIZE = 16384

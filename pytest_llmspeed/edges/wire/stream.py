@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pytest_llmspeed.core.errors import hides_our_frames
 from pytest_llmspeed.core.exchange import Event, Exchange, Request
 from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.wire.answer import AnswerBytes
 from pytest_llmspeed.edges.wire.framing import TransportError
 from pytest_llmspeed.edges.wire.http import HTTPClient, Response
 from pytest_llmspeed.edges.wire.protocol import PATHS, body_of
+
+__tracebackhide__ = hides_our_frames
 
 DRAIN_S = 0.25
 """How long after [DONE] the end of the response may take before its connection is given up."""

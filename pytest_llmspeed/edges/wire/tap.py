@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
+from pytest_llmspeed.core.errors import hides_our_frames
 from pytest_llmspeed.core.exchange import Exchange
 from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.wire.answer import AnswerBytes
@@ -21,6 +22,8 @@ from pytest_llmspeed.edges.wire.stamps import KERNEL_STAMPS
 from pytest_llmspeed.edges.wire.target import Target
 from pytest_llmspeed.edges.wire.usage_chunk import UsageFilter
 
+__tracebackhide__ = hides_our_frames
+
 NO_KEY = "no-key"
 """What SDK clients are given where the server has no key: they insist on one. It is not sent."""
 DRAIN_S = 0.25
@@ -28,6 +31,7 @@ DRAIN_S = 0.25
 SLACK = 0.1
 """By this share a time-out may be late: timers are not set anew for each chunk."""
 OUR_OWN = frozenset({"host", "content-length", "transfer-encoding", "connection", "accept-encoding"})
+OF_THE_BODY = frozenset({"accept", "content-type", "user-agent"})
 OF_THE_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
 
 
@@ -40,12 +44,13 @@ class Tap:
         self._target, self._note, self._timeout_s = target, note, timeout_s
         self._complete = complete
         self._authorization = target.headers.get("authorization", "")
+        self._configured = {name: value for name, value in target.headers.items() if name not in OF_THE_BODY}
         self._clients: dict[asyncio.AbstractEventLoop, HTTPClient] = {}
 
     @property
     def base_url(self) -> str:
-        """The server's address."""
-        return str(self._target.base)
+        """The server's address, without the query: that is added to each call."""
+        return self._target.base.address
 
     @property
     def api_key(self) -> str:
@@ -102,17 +107,19 @@ class Tap:
         if loop not in self._clients:
             for known in [known for known in self._clients if known.is_closed()]:
                 self._clients.pop(known).close()
-            self._clients[loop] = HTTPClient(self._target.base)
+            self._clients[loop] = HTTPClient(self._target.base.below(""))
         return self._clients[loop]
 
     def _headers(self, call: Call) -> dict[str, str]:
-        """The caller's headers, but for those of the connection, and with the backend's own login."""
+        """The caller's headers, but for those of the connection, with those of the backend that it lacks."""
         headers = {name: value for name, value in call.headers.items() if name not in OUR_OWN}
-        if headers.get("authorization") == f"Bearer {NO_KEY}":
-            del headers["authorization"]
-            if self._authorization:
-                headers["authorization"] = self._authorization
-        return {**headers, "accept-encoding": "identity"}
+        no_login = [name for name, value in headers.items() if value.removeprefix("Bearer ") == NO_KEY]
+        for name in no_login:
+            del headers[name]
+        configured = dict(self._configured)
+        if not no_login:
+            configured.pop("authorization", None)  # the caller has a login of its own, in whatever header
+        return {**configured, **headers, "accept-encoding": "identity"}
 
     async def close(self) -> None:
         """Close the idle connections."""
