@@ -31,9 +31,11 @@ FLOORS: list[dict[str, set[str]]] = [
         "core.stats": set(),
         "core.arrivals": {"core.errors"},
         "core.synthetic": {"core.errors"},
-        "core.workloads": {"core.errors", "core.synthetic"},
+        "core.file_rows": {"core.errors"},
+        "core.workloads": {"core.errors", "core.exchange", "core.synthetic"},
         "core.traces": {"core.errors", "core.synthetic", "core.workloads"},
-        "core.workload_shapes": {"core.errors", "core.traces", "core.workloads"},
+        "core.workload_shapes": {"core.exchange", "core.file_rows", "core.workloads"},
+        "core.trace_shapes": {"core.errors", "core.file_rows", "core.traces", "core.workload_shapes"},
         "core.verdicts": {"core.metrics"},
         "core.budgets": {
             "core.environment",
