@@ -135,7 +135,8 @@ FLOORS: list[dict[str, set[str]]] = [
         "edges.store.run_file": set(),
         "edges.wire.sse": set(),
         "edges.wire.stamps": {"edges.clock"},
-        "edges.wire.framing": set(),
+        "edges.wire.limits": set(),
+        "edges.wire.framing": {"edges.wire.limits"},
         "edges.wire.tls": set(),
         "edges.wire.address": {"edges.wire.tls"},
         "edges.wire.http": {
@@ -155,7 +156,12 @@ FLOORS: list[dict[str, set[str]]] = [
         "edges.wire.output": set(),
         "edges.wire.protocol": {"edges.wire.output", "edges.wire.sse", "edges.wire.usage"},
         "edges.wire.dialects": set(),
-        "edges.wire.answer": {"edges.wire.framing", "edges.wire.protocol", "edges.wire.sse"},
+        "edges.wire.answer": {
+            "edges.wire.framing",
+            "edges.wire.limits",
+            "edges.wire.protocol",
+            "edges.wire.sse",
+        },
         "edges.wire.stream": {
             "edges.clock",
             "edges.wire.answer",
@@ -171,6 +177,7 @@ FLOORS: list[dict[str, set[str]]] = [
             "edges.wire.framing",
             "edges.wire.http",
             "edges.wire.kept",
+            "edges.wire.limits",
             "edges.wire.pace",
             "edges.wire.protocol",
             "edges.wire.stamps",
@@ -317,7 +324,6 @@ FLOORS: list[dict[str, set[str]]] = [
         "edges.engines.server_tokens": {
             "edges.engines.tokens",
             "edges.wire.address",
-            "edges.wire.framing",
             "edges.wire.http",
         },
         "edges.engines._server": {
