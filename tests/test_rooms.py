@@ -130,7 +130,8 @@ FLOORS: list[dict[str, set[str]]] = [
         "edges.prompt_files": set(),
         "edges.processes": set(),
         "edges.telemetry.cpu": {"edges.clock", "edges.processes"},
-        "edges.store.folder": {"edges.store.run_file"},
+        "edges.store.folder": {"edges.store.renames", "edges.store.run_file"},
+        "edges.store.renames": set(),
         "edges.telemetry.memory": {"edges.processes"},
         "edges.store.run_file": set(),
         "edges.wire.sse": set(),
@@ -400,6 +401,7 @@ FLOORS: list[dict[str, set[str]]] = [
         },
         "app.commands.baseline": {"app.commands.result"},
         "app.commands.prune": {"app.commands.baseline", "app.commands.result"},
+        "app.commands.rename": {"app.commands.baseline", "app.commands.result"},
         "app.commands.calibrate": {"app.commands.result", "app.commands.sides", "app.judge"},
     },
     {
