@@ -7,7 +7,12 @@ from pytest_llmspeed.app.commands.rename import renamed
 from pytest_llmspeed.core.errors import StoreError
 from pytest_llmspeed.edges.store.folder import FolderStore
 
-KNOWN = ["a/test_x.py::TestA::test_m", "a/test_x.py::test_x", "b/test_y.py::test_y[1]", "b/test_y.py::test_y[2]"]
+KNOWN = [
+    "a/test_x.py::TestA::test_m",
+    "a/test_x.py::test_x",
+    "b/test_y.py::test_y[1]",
+    "b/test_y.py::test_y[2]",
+]
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def _joined(shelf: Shelf, identity: str) -> str:
 
 
 def renamed(known: list[str], old: str, new: str) -> dict[str, str]:
-    """Return old identity → new one of the known tests that `old` names; raises `StoreError` for wrong stars."""
+    """Return old → new identity of the tests that `old` names; raises `StoreError` for unequal stars."""
     if old.count("*") != new.count("*"):
         raise StoreError(f"{old!r} and {new!r} have different numbers of *: each stands for the same text")
     if "*" in old:

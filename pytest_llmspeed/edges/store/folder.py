@@ -18,6 +18,7 @@ from typing import Any
 
 from pytest_llmspeed.core.baselines import Session
 from pytest_llmspeed.core.errors import StoreError
+from pytest_llmspeed.edges.store.renames import read_renames
 from pytest_llmspeed.edges.store.run_file import read_run_file
 
 
@@ -52,7 +53,8 @@ class FolderStore:
                     sessions += read_run_file(path).sessions
                 except StoreError as error:
                     problems.append(f"a baseline file is left out: {error}")
-        return Stored(tuple(sessions), tuple(problems))
+        renames = read_renames(self.root)
+        return Stored(tuple(renames.all_applied(sessions)), (*problems, *renames.problems))
 
     def check_writable(self) -> None:
         """Raise `StoreError` if a run file could not be written."""
