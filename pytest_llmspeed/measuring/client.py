@@ -12,7 +12,7 @@ from pytest_llmspeed.core.arrivals import Rate
 from pytest_llmspeed.core.budgets import Budget, requests_needed
 from pytest_llmspeed.core.curves import Curve
 from pytest_llmspeed.core.errors import GenerationError, SettingsError, hides_our_frames
-from pytest_llmspeed.core.exchange import LIMIT_FIELDS, Endpoint, Exchange, LimitField, Request, plain_text
+from pytest_llmspeed.core.exchange import LIMIT_FIELDS, Endpoint, Exchange, LimitField, Request
 from pytest_llmspeed.core.load_result import LoadResult
 from pytest_llmspeed.core.measurement import Answer, Measurement
 from pytest_llmspeed.core.metrics import CallKind, Sample
@@ -21,7 +21,7 @@ from pytest_llmspeed.core.traces import Trace
 from pytest_llmspeed.core.workloads import Workload
 from pytest_llmspeed.edges.engines.base import Engine
 from pytest_llmspeed.edges.loop import LoopThread
-from pytest_llmspeed.edges.wire.labels import LABEL_FIELD, current_label, labelled
+from pytest_llmspeed.edges.wire.labels import LABEL_FIELD, label_of, labelled
 from pytest_llmspeed.measuring.load import Arrivals, ask_load, run_load
 from pytest_llmspeed.measuring.recorder import Recorder
 from pytest_llmspeed.measuring.rounds import AUTO_STOPS, LEAST_ROUNDS, WARMUP, smoke_rounds, steady_enough
@@ -375,11 +375,6 @@ class LLMClient:
                 _, sample = self._send(request, "generate", label)
                 if not sample.ok:
                     return
-
-
-def label_of(label: str | None) -> str | None:
-    """Return the label that a call was given, else that of the block around it."""
-    return current_label() if label is None else plain_text(label)
 
 
 def _request(prompt: Prompt, **fields: Any) -> Request:
