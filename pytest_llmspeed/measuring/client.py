@@ -385,9 +385,7 @@ def _request(prompt: Prompt, **fields: Any) -> Request:
     if request.endpoint not in ("chat", "completions"):
         raise SettingsError(f"endpoint={request.endpoint!r}: it is 'chat' or 'completions'")
     if request.limit_field not in LIMIT_FIELDS:
-        raise SettingsError(
-            f"token_limit_field={request.limit_field!r}: it is one of {', '.join(LIMIT_FIELDS)}"
-        )
+        raise SettingsError(f"token_limit_field={request.limit_field!r}: it is {' or '.join(LIMIT_FIELDS)}")
     for name in ("max_tokens", "output_tokens"):
         count = getattr(request, name)
         if count is not None and count < 1:
