@@ -109,6 +109,7 @@ def _add_baseline(commands: Commands) -> None:
         "show": _command(actions, "show", "the sessions of a test"),
         "log": _command(actions, "log", "the runs, oldest first"),
         "diff": _command(actions, "diff", "what changed from one run to another"),
+        "rename": _command(actions, "rename", "keep the baselines of a test that was renamed or moved"),
         "prune": _command(actions, "prune", "delete run files that no window needs"),
     }
     for name, parser in made.items():
@@ -118,6 +119,9 @@ def _add_baseline(commands: Commands) -> None:
     made["show"].add_argument("identity", metavar="IDENTITY", help="as in list, or a part of it")
     for side in ("a", "b"):
         made["diff"].add_argument(side, metavar=side.upper(), help="id of a run, as in log, or its file")
+    made["rename"].add_argument("old", metavar="OLD", help="a test as in list, or its file, class or folder/")
+    made["rename"].add_argument("new", metavar="NEW", help="what takes its place; a * is the same in both")
+    made["rename"].add_argument("--dry-run", action="store_true", help="only say what would be renamed")
     made["prune"].add_argument("--dry-run", action="store_true", help="only say what would be deleted")
     made["prune"].add_argument(
         "--gone",
@@ -183,13 +187,27 @@ def _prune(given: argparse.Namespace) -> Result:
     return prune(given.store, given.gone, dry_run=given.dry_run, everything=given.all)
 
 
+def _rename(given: argparse.Namespace) -> Result:
+    from pytest_llmspeed.app.commands.rename import rename
+    from pytest_llmspeed.edges import clock
+
+    return rename(given.store, given.old, given.new, clock.wall(), dry_run=given.dry_run)
+
+
 def _calibrate(given: argparse.Namespace) -> Result:
     from pytest_llmspeed.app.commands.calibrate import run
 
     return run(given.runs, given.pytest_arguments, lambda line: print(line, file=sys.stderr, flush=True))
 
 
-ACTIONS = {"list": _list, "show": _show, "log": _log, "diff": _diff, "prune": _prune}
+ACTIONS = {
+    "list": _list,
+    "show": _show,
+    "log": _log,
+    "diff": _diff,
+    "rename": _rename,
+    "prune": _prune,
+}
 
 
 if __name__ == "__main__":

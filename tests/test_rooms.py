@@ -31,9 +31,11 @@ FLOORS: list[dict[str, set[str]]] = [
         "core.stats": set(),
         "core.arrivals": {"core.errors"},
         "core.synthetic": {"core.errors"},
-        "core.workloads": {"core.errors", "core.synthetic"},
+        "core.file_rows": {"core.errors"},
+        "core.workloads": {"core.errors", "core.exchange", "core.synthetic"},
         "core.traces": {"core.errors", "core.synthetic", "core.workloads"},
-        "core.workload_shapes": {"core.errors", "core.traces", "core.workloads"},
+        "core.workload_shapes": {"core.exchange", "core.file_rows", "core.workloads"},
+        "core.trace_shapes": {"core.errors", "core.file_rows", "core.traces", "core.workload_shapes"},
         "core.verdicts": {"core.metrics"},
         "core.budgets": {
             "core.environment",
@@ -132,12 +134,14 @@ FLOORS: list[dict[str, set[str]]] = [
         "edges.prompt_files": set(),
         "edges.processes": set(),
         "edges.telemetry.cpu": {"edges.clock", "edges.processes"},
-        "edges.store.folder": {"edges.store.run_file"},
+        "edges.store.folder": {"edges.store.renames", "edges.store.run_file"},
+        "edges.store.renames": set(),
         "edges.telemetry.memory": {"edges.processes"},
         "edges.store.run_file": set(),
         "edges.wire.sse": set(),
         "edges.wire.stamps": {"edges.clock"},
-        "edges.wire.framing": set(),
+        "edges.wire.limits": set(),
+        "edges.wire.framing": {"edges.wire.limits"},
         "edges.wire.tls": set(),
         "edges.wire.address": {"edges.wire.tls"},
         "edges.wire.http": {
@@ -157,7 +161,12 @@ FLOORS: list[dict[str, set[str]]] = [
         "edges.wire.output": set(),
         "edges.wire.protocol": {"edges.wire.output", "edges.wire.sse", "edges.wire.usage"},
         "edges.wire.dialects": set(),
-        "edges.wire.answer": {"edges.wire.framing", "edges.wire.protocol", "edges.wire.sse"},
+        "edges.wire.answer": {
+            "edges.wire.framing",
+            "edges.wire.limits",
+            "edges.wire.protocol",
+            "edges.wire.sse",
+        },
         "edges.wire.stream": {
             "edges.clock",
             "edges.wire.answer",
@@ -173,6 +182,7 @@ FLOORS: list[dict[str, set[str]]] = [
             "edges.wire.framing",
             "edges.wire.http",
             "edges.wire.kept",
+            "edges.wire.limits",
             "edges.wire.pace",
             "edges.wire.protocol",
             "edges.wire.stamps",
@@ -319,7 +329,6 @@ FLOORS: list[dict[str, set[str]]] = [
         "edges.engines.server_tokens": {
             "edges.engines.tokens",
             "edges.wire.address",
-            "edges.wire.framing",
             "edges.wire.http",
         },
         "edges.engines._server": {
@@ -396,6 +405,7 @@ FLOORS: list[dict[str, set[str]]] = [
         },
         "app.commands.baseline": {"app.commands.result"},
         "app.commands.prune": {"app.commands.baseline", "app.commands.result"},
+        "app.commands.rename": {"app.commands.baseline", "app.commands.result"},
         "app.commands.calibrate": {"app.commands.result", "app.commands.sides", "app.judge"},
     },
     {

@@ -272,6 +272,7 @@ def _with_consequences(
     if age is not None and age > OLD:
         hints.append(advice.aged(age.days))
     hints += _about_the_requests(record)
+    hints += dict.fromkeys(note for load in record.measurement.loads for note in load.notes)
     hints += [_close_call(found, case.budgets) for found in record.budgets if found.kept and found.close_call]
     return replace(record, problems=problems, advice=tuple(hints), accepted=accepted)
 

@@ -113,6 +113,8 @@ class LoadPlan:
             output_tokens=asked.output_tokens if own else template.output_tokens,
             temperature=template.temperature if asked.temperature is None else asked.temperature,
             extra_body={**template.extra_body, **asked.extra_body},
+            endpoint=asked.endpoint or template.endpoint,
+            limit_field=asked.limit_field if own else template.limit_field,
         )
         return replace(request, prompt=(*before, *request.messages)) if before else request
 

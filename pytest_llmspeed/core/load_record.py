@@ -58,6 +58,7 @@ def _kept(load: LoadResult) -> dict[str, Any]:
         "client": {name: rounded(value) for name, value in asdict(load.client).items()},
         "blocks": {metric: [rounded(value) for value in values] for metric, values in load.blocks.items()},
         "invalid": list(load.invalid),
+        "notes": list(load.notes),
     }
 
 
@@ -71,6 +72,7 @@ def load_from_builtins(shown: Mapping[str, Any], samples: Sequence[Sample]) -> L
         client=ClientHealth(**shown["client"]),
         blocks={metric: tuple(values) for metric, values in shown["blocks"].items()},
         invalid=tuple(shown["invalid"]),
+        notes=tuple(shown.get("notes", ())),
         **{name: shown[name] for name in known},
         **{name: shown.get(name, default) for name, default in ADDED.items()},
     )

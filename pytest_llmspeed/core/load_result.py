@@ -40,7 +40,8 @@ class LoadResult:
     says why the figures are not those of the load that was asked. With `counted=False` no budget
     and no baseline is held against it. `not_sent` counts the planned requests that an interruption kept
     from being sent: they are not among the samples. `offered_per_s` is the rate at which an open load
-    was sent. Undefined figures are None.
+    was sent. `notes` say what the file of its workload held that was not asked, or not as it stands.
+    Undefined figures are None.
     """
 
     asked: Mapping[str, Any]
@@ -61,6 +62,7 @@ class LoadResult:
     counted: bool = True
     not_sent: int = 0
     offered_per_s: float | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def failures(self) -> tuple[Sample, ...]:
@@ -138,6 +140,7 @@ def _lines(load: LoadResult) -> Sequence[str]:
             shown = [("p50", found.p50), ("p90", found.p90), ("p95", found.p95), ("p99", found.p99)]
             values = "  ".join(f"{name} {value:.4g}" for name, value in shown if value is not None)
             lines.append(f"  {metric}  {values}")
+    lines += (f"  note: {note}" for note in load.notes)
     return [*lines, *(f"  invalid: {reason}" for reason in load.invalid)]
 
 

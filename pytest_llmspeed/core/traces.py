@@ -29,6 +29,7 @@ class TraceRow:
     input_tokens: int = 0
     output_tokens: int = 0
     blocks: tuple[int, ...] = ()
+    block_tokens: int = BLOCK_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Trace(Workload):
     """Requests in the order in which they came, the first at second 0."""
 
     rows: tuple[TraceRow, ...]
+    remarks: tuple[str, ...] = ()
 
     @classmethod
     def from_rows(cls, rows: Sequence[TraceRow]) -> Trace:
@@ -50,7 +52,12 @@ class Trace(Workload):
         """The same requests, `factor` times as many a second."""
         if not factor > 0:
             raise SettingsError(f"faster({factor!r}): the factor is positive")
-        return Trace(tuple(replace(row, at_s=row.at_s / factor) for row in self.rows))
+        return replace(self, rows=tuple(replace(row, at_s=row.at_s / factor) for row in self.rows))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What its file held that is not asked, or not as it stands."""
+        return self.remarks
 
     @property
     def offsets_s(self) -> tuple[float, ...]:
@@ -76,14 +83,23 @@ class Trace(Workload):
     def described(self) -> Any:
         """Its rows."""
         return [
-            ["trace 1", row.at_s, row.input_tokens, row.output_tokens, row.blocks, repr(row.turn)]
+            [
+                "trace 1",
+                row.at_s,
+                row.input_tokens,
+                row.output_tokens,
+                row.blocks,
+                "None" if row.turn is None else row.turn.described(),
+                *([] if row.block_tokens == BLOCK_TOKENS else [row.block_tokens]),
+            ]
             for row in self.rows
         ]
 
 
 def _text(row: TraceRow, place: int) -> str:
     """Words: of each whole block those that the block always has, the rest of the row's own."""
-    shared = [words(Random(f"block {block}"), BLOCK_TOKENS) for block in row.blocks]
+    needed = -(-row.input_tokens // row.block_tokens)
+    shared = [words(Random(f"block {block}"), row.block_tokens) for block in row.blocks[:needed]]
     text = " ".join(shared).split(" ")[: row.input_tokens] if shared else []
     missing = row.input_tokens - len(text)
     return " ".join([*text, *words(Random(f"row {place}"), missing).split(" ")] if missing > 0 else text)

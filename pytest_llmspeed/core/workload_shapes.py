@@ -1,213 +1,180 @@
-"""The text of a file → a workload or a trace, whatever known shape its rows have.
+"""The text of a file → a workload, whatever known shape its records have.
 
-A row that cannot be used is an error that names the file, the row and the field.
-
-    {"body": {"messages": […]}}                         a line of an OpenAI batch
+    {"body": {"messages": […]}, "url": …}               a line of an OpenAI batch
     {"conversations": [{"from": "human", "value": …}]}  ShareGPT, also as one JSON array
     {"prompt": …} or {"messages": […]}                  plain, with output_tokens or max_tokens
-    {"timestamp": 120, "input_length": …, "output_length": …, "hash_ids": […]}     Mooncake, ms
-    {"Timestamp": 0.1, "Request tokens": …, "Response tokens": …}                  BurstGPT, s, JSON or CSV
-    {"at_s": 0.1, "prompt": …}                          a plain row with its time
+
+A record that cannot be used is left out and counted, with its line and field; what is not sent as it
+stands is counted too. A file of nothing but such records is an error.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
-from pytest_llmspeed.core.errors import SettingsError
-from pytest_llmspeed.core.traces import Trace, TraceRow
+from pytest_llmspeed.core.exchange import LIMIT_FIELDS, Endpoint, LimitField
+from pytest_llmspeed.core.file_rows import Reading, Row
 from pytest_llmspeed.core.workloads import Conversation, Listed, Turn, Workload
 
-NOT_SENT = ("model", "stream", "stream_options", "n")
-"""Fields of a batch's body that are the load's own affair."""
+ENDPOINTS: dict[str, Endpoint] = {"/chat/completions": "chat", "/completions": "completions"}
 PEOPLE = ("human", "user")
-CSV_HEAD = "Timestamp,"
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A row of a file, and where it stands."""
-
-    where: str
-    fields: Mapping[str, Any]
-
-    def refused(self, field: str, why: str) -> SettingsError:
-        return SettingsError(f"{self.where}, field {field!r}: {why}")
-
-    def number(self, *names: str, least: float = 0) -> float:
-        """The first of some fields that is there, as a number."""
-        name = next((name for name in names if name in self.fields), None)
-        if name is None:
-            raise self.refused(names[0], "it is missing")
-        try:
-            value = float(self.fields[name])
-        except (TypeError, ValueError):
-            raise self.refused(name, f"{self.fields[name]!r} is no number") from None
-        if not value >= least:
-            raise self.refused(name, f"{value:g} is less than {least:g}")
-        return value
-
-    def count(self, name: str) -> int | None:
-        """A field that holds a count of tokens, None where it is not there."""
-        return int(self.number(name, least=1)) if self.fields.get(name) is not None else None
+MODELS = ("gpt", "assistant", "chatgpt", "model", "bot", "bing", "bard")
+SYSTEM = ("system", "system_prompt")
+OURS = ("model", "stream", "stream_options")
+"""Fields of a batch's body that are the load's own affair."""
+ASKED = frozenset(
+    {"top_p", "top_k", "min_p", "seed", "stop", "n", "tools", "tool_choice", "parallel_tool_calls"}
+    | {"response_format", "frequency_penalty", "presence_penalty", "repetition_penalty", "logit_bias"}
+    | {"logprobs", "top_logprobs", "reasoning_effort"}
+)
+"""Fields of a plain record that are sent with its request."""
+BESIDES = frozenset(
+    {"prompt", "messages", "output_tokens", "temperature", "id", "custom_id", "at_s", "metadata"}
+)
 
 
 def workload_of(text: str, name: str, *, turns: int | None = 1, limit: int | None = None) -> Workload:
-    """Return the workload that a file holds; raises `SettingsError` with file, row and field.
+    """Return the workload that a file holds; raises `SettingsError` with file, line and field.
 
     `turns` limits the turns of each ShareGPT conversation (None: all that people said), `limit` the rows.
     """
-    rows = list(_rows(text, name))[:limit]
-    conversations = [conversation for row in rows if (conversation := _conversation(row, turns))]
+    reading = Reading(name)
+    ids: Counter[str] = Counter()
+
+    def read_row(row: Row) -> Conversation:
+        if (given := row.fields.get("custom_id")) is not None:
+            ids[str(given)] += 1
+            if ids[str(given)] > 1:
+                reading.note("a 'custom_id' that another record has; each is asked")
+        return _conversation(row, turns, reading)
+
+    conversations = reading.read(text, limit, read_row)
     if not conversations:
-        raise SettingsError(f"{name}: it holds no prompt")
-    return Listed(tuple(conversations))
+        reading.refuse("it holds no prompt")
+    return Listed(tuple(conversations), reading.notes)
 
 
-def trace_of(text: str, name: str, *, limit: int | None = None) -> Trace:
-    """Return the trace that a file holds; raises `SettingsError` with file, row and field."""
-    rows = list(_rows(text, name))[:limit]
-    if not rows:
-        raise SettingsError(f"{name}: it holds no request")
-    return Trace.from_rows([_trace_row(row) for row in rows])
-
-
-def _rows(text: str, name: str) -> Iterator[_Row]:
-    if text.lstrip().startswith("["):
-        yield from _array(text, name)
-    elif text.startswith(CSV_HEAD):
-        for number, record in enumerate(csv.DictReader(io.StringIO(text)), start=2):
-            yield _Row(f"{name}, line {number}", record)
-    else:
-        for number, line in enumerate(text.split("\n"), start=1):
-            if line.strip():
-                yield _Row(f"{name}, line {number}", _object(line, f"{name}, line {number}"))
-
-
-def _array(text: str, name: str) -> Iterator[_Row]:
-    found = _json(text, name)
-    for number, fields in enumerate(found, start=1):
-        if not isinstance(fields, Mapping):
-            raise SettingsError(f"{name}, entry {number}: {fields!r:.60} is no JSON object")
-        yield _Row(f"{name}, entry {number}", fields)
-
-
-def _json(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise SettingsError(f"{where}: it is no JSON: {error}") from error
-
-
-def _object(line: str, where: str) -> Mapping[str, Any]:
-    fields = _json(line, where)
-    if not isinstance(fields, Mapping):
-        raise SettingsError(f"{where}: {line:.60} is no JSON object")
-    return fields
-
-
-def _conversation(row: _Row, turns: int | None) -> Conversation:
+def _conversation(row: Row, turns: int | None, reading: Reading) -> Conversation:
     if "body" in row.fields:
-        return (_batch_turn(row),)
+        return (_batch_turn(row, reading),)
     if "conversations" in row.fields:
-        return tuple(_shared_turns(row))[:turns]
-    return (_plain_turn(row),)
+        found = tuple(_shared_turns(row, reading))[:turns]
+        if not found:
+            raise row.refused("conversations", "nobody says anything in it")
+        return found
+    return (plain_turn(row, reading),)
 
 
-def _batch_turn(row: _Row) -> Turn:
+def _batch_turn(row: Row, reading: Reading) -> Turn:
     body = row.fields["body"]
     if not isinstance(body, Mapping):
-        raise row.refused("body", f"{body!r:.60} is no JSON object")
-    inner = _Row(row.where, body)
-    known = ("messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", *NOT_SENT)
-    extra = {name: value for name, value in body.items() if name not in known}
-    limit = inner.count("max_completion_tokens") or inner.count("max_tokens")
-    drawn = inner.number("temperature") if body.get("temperature") is not None else None
-    return Turn(_prompt(inner), max_tokens=limit, extra_body=extra, temperature=drawn)
+        raise row.refused("body", f"{body!r:.60} is not a JSON object")
+    if str(row.fields.get("method") or "POST").upper() != "POST":
+        raise row.refused("method", f"{row.fields['method']!r:.60} asks nothing of a model")
+    inner, endpoint = Row(row.where, body), _endpoint(row)
+    if endpoint is not None and (named := "messages" if endpoint == "chat" else "prompt") not in body:
+        raise inner.refused(named, f"it is missing, and the url is {row.fields['url']!r}")
+    if body.get("model") is not None:
+        reading.note(f"the model {body['model']!r:.60} is not asked for, but that of the load")
+    if body.get("stream") is False:
+        reading.note("asked for an answer in one piece, and streamed")
+    other = ("messages", "prompt", "temperature", *LIMIT_FIELDS, *OURS)
+    extra = {name: body[name] for name in body if name not in other}
+    return _turn(inner, extra, endpoint)
 
 
-def _plain_turn(row: _Row) -> Turn:
-    return Turn(_prompt(row), max_tokens=row.count("max_tokens"), output_tokens=row.count("output_tokens"))
+def _endpoint(row: Row) -> Endpoint | None:
+    """The endpoint that a batch row names; None if it names none."""
+    url = row.fields.get("url")
+    if url is None:
+        return None
+    path = urlsplit(url).path.rstrip("/") if isinstance(url, str) else ""
+    for ending, endpoint in ENDPOINTS.items():
+        if path.endswith(ending):
+            return endpoint
+    raise row.refused("url", f"{url!r:.80}: a load asks /v1/chat/completions or /v1/completions")
 
 
-def _prompt(row: _Row) -> str | tuple[Mapping[str, Any], ...]:
+def plain_turn(row: Row, reading: Reading) -> Turn:
+    """Return the request of a plain record."""
+    extra = {name: value for name, value in row.fields.items() if name in ASKED}
+    turn = _turn(row, extra, None)
+    for name in row.fields:
+        if not (name in extra or name in BESIDES or name in LIMIT_FIELDS or name in SYSTEM):
+            reading.note(f"the field {name!r:.60} is not sent")
+    return turn
+
+
+def _turn(row: Row, extra: Mapping[str, Any], endpoint: Endpoint | None) -> Turn:
+    limits: list[LimitField] = [name for name in LIMIT_FIELDS if row.fields.get(name) is not None]
+    if len(limits) > 1:
+        raise row.refused(limits[1], f"it stands beside {limits[0]!r}; give one of them")
+    return Turn(
+        _prompt(row),
+        max_tokens=row.tokens(limits[0]) if limits else None,
+        output_tokens=row.optional_tokens("output_tokens"),
+        extra_body={name: value for name, value in extra.items() if value is not None},
+        temperature=None if row.fields.get("temperature") is None else row.number("temperature"),
+        endpoint=endpoint,
+        limit_field=limits[0] if limits else "max_tokens",
+    )
+
+
+def _prompt(row: Row) -> str | tuple[Mapping[str, Any], ...]:
+    """The text or messages of a record, after the system text that it may have."""
+    system = _system(row)
     if "messages" in row.fields:
         messages = row.fields["messages"]
         if not isinstance(messages, list) or not messages:
-            raise row.refused("messages", "it is no list of messages")
+            raise row.refused("messages", "it is not a list of messages")
         if not all(isinstance(message, Mapping) and "role" in message for message in messages):
             raise row.refused("messages", "a message is an object with a role")
-        return tuple(messages)
+        return (*system, *messages)
     prompt = row.fields.get("prompt")
     if not isinstance(prompt, str) or not prompt:
         raise row.refused("prompt", "neither it nor 'messages' holds a prompt")
-    return prompt
+    return (*system, {"role": "user", "content": prompt}) if system else prompt
 
 
-def _shared_turns(row: _Row) -> Iterator[Turn]:
+def _system(row: Row) -> tuple[Mapping[str, Any], ...]:
+    """The system text of a record as a message, none if it has none."""
+    name = next((name for name in SYSTEM if row.fields.get(name)), None)
+    if name is None:
+        return ()
+    if not isinstance(row.fields[name], str):
+        raise row.refused(name, "it is not a text")
+    return ({"role": "system", "content": row.fields[name]},)
+
+
+def _shared_turns(row: Row, reading: Reading) -> Iterator[Turn]:
     """What people said in a ShareGPT conversation; a system text goes before the first."""
     said = row.fields["conversations"]
     if not isinstance(said, list):
-        raise row.refused("conversations", "it is no list")
-    before: list[Mapping[str, Any]] = []
-    for each in said:
-        who, text = _who_and_text(row, each)
+        raise row.refused("conversations", "it is not a list")
+    before = list(_system(row))
+    tools = row.fields.get("tools")
+    extra = {"tools": tools} if isinstance(tools, list) and tools else {}
+    if tools and not extra:
+        reading.note("'tools' that are not a list are not sent")
+    for entry in said:
+        who, text = _who_and_text(row, entry)
         if who == "system":
             before.append({"role": "system", "content": text})
         elif who in PEOPLE and text:
-            yield Turn((*before, {"role": "user", "content": text}) if before else text)
+            prompt = (*before, {"role": "user", "content": text}) if before else text
+            yield Turn(prompt, extra_body=extra)
             before = []
+        elif who not in MODELS:
+            reading.note(f"what {who!r:.40} says in a conversation is left out")
 
 
-def _who_and_text(row: _Row, said: Any) -> tuple[str, str]:
+def _who_and_text(row: Row, said: Any) -> tuple[str, str]:
     if not isinstance(said, Mapping):
-        raise row.refused("conversations", f"{said!r:.60} is no JSON object")
+        raise row.refused("conversations", f"{said!r:.60} is not a JSON object")
     who, text = said.get("from") or said.get("role"), said.get("value", said.get("content"))
     if not isinstance(who, str) or not isinstance(text, str):
         raise row.refused("conversations", "an entry has 'from' and 'value', both texts")
     return who, text
-
-
-def _trace_row(row: _Row) -> TraceRow:
-    for field, reader in _TRACE_SHAPES.items():
-        if field in row.fields:
-            return reader(row)
-    raise row.refused(
-        "timestamp", f"none of {', '.join(_TRACE_SHAPES)} is there, which say when a request came"
-    )
-
-
-def _mooncake(row: _Row) -> TraceRow:
-    blocks = row.fields.get("hash_ids") or ()
-    if not isinstance(blocks, Sequence) or not all(isinstance(block, int) for block in blocks):
-        raise row.refused("hash_ids", "it is a list of whole numbers")
-    return TraceRow(
-        at_s=row.number("timestamp") / 1000,
-        input_tokens=int(row.number("input_length", least=1)),
-        output_tokens=int(row.number("output_length", least=1)),
-        blocks=tuple(blocks),
-    )
-
-
-def _burst_gpt(row: _Row) -> TraceRow:
-    return TraceRow(
-        at_s=row.number("Timestamp"),
-        input_tokens=int(row.number("Request tokens", least=1)),
-        output_tokens=max(1, int(row.number("Response tokens"))),
-    )
-
-
-def _timed(row: _Row) -> TraceRow:
-    return TraceRow(at_s=row.number("at_s"), turn=_plain_turn(row))
-
-
-_TRACE_SHAPES: dict[str, Callable[[_Row], TraceRow]] = {
-    "at_s": _timed,
-    "timestamp": _mooncake,
-    "Timestamp": _burst_gpt,
-}

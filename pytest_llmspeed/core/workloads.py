@@ -17,6 +17,7 @@ from random import Random
 from typing import Any, cast
 
 from pytest_llmspeed.core.errors import SettingsError
+from pytest_llmspeed.core.exchange import Endpoint, LimitField
 from pytest_llmspeed.core.synthetic import Lengths, words
 
 Prompt = str | Sequence[Mapping[str, Any]]
@@ -26,8 +27,8 @@ Prompt = str | Sequence[Mapping[str, Any]]
 class Turn:
     """One request of a conversation: its new text or messages.
 
-    `max_tokens`, `output_tokens` and `temperature`, where given, stand before those of the load, as do
-    the fields of `extra_body`.
+    `max_tokens` (sent as its `limit_field`), `output_tokens`, `temperature` and `endpoint`, where given,
+    stand before those of the load, as do the fields of `extra_body`.
     """
 
     prompt: str | tuple[Mapping[str, Any], ...]
@@ -35,6 +36,13 @@ class Turn:
     output_tokens: int | None = None
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     temperature: float | None = None
+    endpoint: Endpoint | None = None
+    limit_field: LimitField = "max_tokens"
+
+    def described(self) -> list[Any]:
+        """Return all that it asks, as builtins."""
+        usual = [self.prompt, self.max_tokens, self.output_tokens, dict(self.extra_body), self.temperature]
+        return [*usual, *(["completions"] if self.endpoint == "completions" else [])]
 
 
 Conversation = tuple[Turn, ...]
@@ -57,6 +65,11 @@ class Workload:
     def turns_each(self) -> int | None:
         """How many turns every conversation has, None where that differs."""
         return None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What its file held that is not asked, or not as it stands: a sentence for each kind."""
+        return ()
 
     @property
     def hash(self) -> str:
@@ -135,6 +148,7 @@ class Listed(Workload):
     """Conversations as they were given, in turn."""
 
     listed: tuple[Conversation, ...]
+    remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse an empty list."""
@@ -151,15 +165,14 @@ class Listed(Workload):
         counts = {len(conversation) for conversation in self.listed}
         return counts.pop() if len(counts) == 1 else None
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What its file held that is not asked, or not as it stands."""
+        return self.remarks
+
     def described(self) -> Any:
         """All that makes it what it is."""
-        return [
-            [
-                [turn.prompt, turn.max_tokens, turn.output_tokens, dict(turn.extra_body), turn.temperature]
-                for turn in turns
-            ]
-            for turns in self.listed
-        ]
+        return [[turn.described() for turn in turns] for turns in self.listed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +242,11 @@ class Mixed(Workload):
         """How many turns every conversation has, None where that differs."""
         counts = {part.turns_each for part in self.parts}
         return counts.pop() if len(counts) == 1 else None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Those of its parts."""
+        return tuple(dict.fromkeys(note for part in self.parts for note in part.notes))
 
     def described(self) -> Any:
         """All that makes it what it is."""

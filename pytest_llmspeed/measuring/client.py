@@ -12,7 +12,7 @@ from pytest_llmspeed.core.arrivals import Rate
 from pytest_llmspeed.core.budgets import Budget, requests_needed
 from pytest_llmspeed.core.curves import Curve
 from pytest_llmspeed.core.errors import GenerationError, SettingsError, hides_our_frames
-from pytest_llmspeed.core.exchange import LIMIT_FIELDS, Endpoint, Exchange, LimitField, Request, plain_text
+from pytest_llmspeed.core.exchange import LIMIT_FIELDS, Endpoint, Exchange, LimitField, Request
 from pytest_llmspeed.core.load_result import LoadResult
 from pytest_llmspeed.core.measurement import Answer, Measurement
 from pytest_llmspeed.core.metrics import CallKind, Sample
@@ -21,7 +21,7 @@ from pytest_llmspeed.core.traces import Trace
 from pytest_llmspeed.core.workloads import Workload
 from pytest_llmspeed.edges.engines.base import Engine
 from pytest_llmspeed.edges.loop import LoopThread
-from pytest_llmspeed.edges.wire.labels import LABEL_FIELD, current_label, labelled
+from pytest_llmspeed.edges.wire.labels import LABEL_FIELD, label_of, labelled
 from pytest_llmspeed.measuring.load import Arrivals, ask_load, run_load
 from pytest_llmspeed.measuring.recorder import Recorder
 from pytest_llmspeed.measuring.rounds import AUTO_STOPS, LEAST_ROUNDS, WARMUP, smoke_rounds, steady_enough
@@ -377,11 +377,6 @@ class LLMClient:
                     return
 
 
-def label_of(label: str | None) -> str | None:
-    """Return the label that a call was given, else that of the block around it."""
-    return current_label() if label is None else plain_text(label)
-
-
 def _request(prompt: Prompt, **fields: Any) -> Request:
     """The request that a call's arguments ask for; raises `SettingsError` for senseless ones."""
     if LABEL_FIELD in fields["extra_body"]:
@@ -390,9 +385,7 @@ def _request(prompt: Prompt, **fields: Any) -> Request:
     if request.endpoint not in ("chat", "completions"):
         raise SettingsError(f"endpoint={request.endpoint!r}: it is 'chat' or 'completions'")
     if request.limit_field not in LIMIT_FIELDS:
-        raise SettingsError(
-            f"token_limit_field={request.limit_field!r}: it is one of {', '.join(LIMIT_FIELDS)}"
-        )
+        raise SettingsError(f"token_limit_field={request.limit_field!r}: it is {' or '.join(LIMIT_FIELDS)}")
     for name in ("max_tokens", "output_tokens"):
         count = getattr(request, name)
         if count is not None and count < 1:

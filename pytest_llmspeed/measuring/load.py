@@ -26,7 +26,7 @@ from pytest_llmspeed.core.load_figures import (
     steady_tps,
     window_of,
 )
-from pytest_llmspeed.core.load_plan import LoadPlan
+from pytest_llmspeed.core.load_plan import LoadPlan, Planned
 from pytest_llmspeed.core.load_result import ClientHealth, LoadResult, request_metrics
 from pytest_llmspeed.core.metrics import sample_of
 from pytest_llmspeed.core.summaries import quantile
@@ -124,6 +124,7 @@ def ask_load(
     if warmup < 0:
         raise SettingsError(f"warmup={warmup}: 0 is the fewest")
     plan = LoadPlan(workload, template, arrivals.concurrency, due_s, requests, duration_s, warmup)
+    _check_endpoint(plan)
     limits = dict(slo or {})
     for metric, limit in limits.items():
         if metric not in request_metrics():
@@ -137,6 +138,15 @@ def ask_load(
         "workload": workload.hash,
     }
     return Load(plan, asked, _declared(asked, template, label), limits, label)
+
+
+def _check_endpoint(plan: LoadPlan) -> None:
+    """Refuse messages that would be asked as a text to be continued."""
+    first = plan.workload.conversation(0)
+    if plan.request(Planned(0, first), 0).endpoint != "completions":
+        return
+    if not isinstance(first[0].prompt, str) or len(first) > 1:
+        raise SettingsError("endpoint='completions' continues a text: chat messages need endpoint='chat'")
 
 
 def _rate(arrivals: Arrivals) -> Rate | None:
@@ -187,9 +197,7 @@ def _due_s(arrivals: Arrivals, requests: int | None, duration_s: float | None) -
         return due_s if duration_s is None else tuple(each for each in due_s if each < duration_s)
     rate = _rate(arrivals)
     assert rate is not None
-    return (
-        rate.within(duration_s) if requests is None and duration_s is not None else rate.first(requests or 0)
-    )
+    return rate.first(requests or 0) if duration_s is None else rate.within(duration_s)
 
 
 def _declared(asked: Mapping[str, Any], template: Request, label: str | None) -> str:
@@ -311,15 +319,13 @@ def result_of(
         invalid=faults(answered, client, slots=slots, queues_here=queues_here, peak=peak, lost=outcome.lost),
         counted=load.counted,
         not_sent=outcome.not_sent,
+        notes=load.plan.workload.notes,
         offered_per_s=offered_per_s(_came_s(outcome.sent, exchanges, queues_here)),
     )
 
 
 def _came_s(sent: Sequence[Sent], exchanges: Sequence[Exchange], queues_here: bool) -> list[float]:
-    """When the requests of an open load were sent, or joined the queue for an engine here.
-
-    Later turns of a conversation follow their answers, so they are left out.
-    """
+    """When the first turns of an open load were sent, or joined the queue for an engine here."""
     return [
         each.due_s if queues_here else found.started_s
         for each, found in zip(sent, exchanges, strict=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pytest_llmspeed.core.errors import LLMSpeedError
 from pytest_llmspeed.core.exchange import Exchange, Request
 from pytest_llmspeed.core.load_plan import LoadPlan, Planned
 from pytest_llmspeed.core.metrics import sample_of
@@ -106,6 +107,10 @@ class _ForEngine:
         except asyncio.CancelledError:
             self.answer = Exchange(self.request, started_s, notes=frozenset({"cancelled"}))
             raise
+        except LLMSpeedError:
+            raise
+        except Exception as error:  # noqa: BLE001  (one answer that cannot be read must not end the load)
+            self.answer = Exchange(self.request, started_s, error=f"{type(error).__name__}: {error}")
         if watch:
             self.foreign_cpu = watch.foreign_share(clock.now_s() - started_s)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -96,9 +96,15 @@ class Recorder:
         """
         with self._reading:
             with self._lock:
-                unread, self._unread = self._unread, []
-            for sent, make, foreign_cpu in unread:
-                exchange = make()
+                unread, self._unread = deque(self._unread), []
+            while unread:
+                sent, make, foreign_cpu = unread.popleft()
+                try:
+                    exchange = make()
+                except BaseException:  # the others are still to be read
+                    with self._lock:
+                        self._unread[:0] = unread
+                    raise
                 if sent.overlapped:
                     exchange = replace(exchange, notes=exchange.notes | {"overlapped"})
                 with self._lock:

@@ -102,7 +102,7 @@ def test_another_concurrency_is_another_workload(project: Project) -> None:
     project.run()
     assert "incomparable" not in project.verdicts().values()
     project.write(many("error_rate=0").replace("concurrency=4", "concurrency=5"))
-    shows(project.run(), "incomparable", "concurrency=5")
+    shows(project.run(), "incomparable", "concurrency 4 → 5")
 
 
 def test_the_report_has_the_load(project: Project) -> None:
@@ -115,6 +115,27 @@ def test_the_report_has_the_load(project: Project) -> None:
     assert load["summary"]["ttft_ms"]["n"] == 80
     assert load["invalid"] == []
     assert len(measurement["requests"]) == 80
+
+
+def test_what_of_a_file_was_not_asked_is_said_once(project: Project) -> None:
+    """Under the test, and in the report of each load."""
+    project.pytester.makefile(".jsonl", chats='{"prompt": "hello"}\n{"question": "hello"}\n')
+    project.write(
+        """
+        import pytest
+        from pytest_llmspeed import read_workload
+
+        @pytest.mark.llm_backend("crowd")
+        def test_file(llm_client):
+            for concurrency in (2, 3):
+                llm_client.load(read_workload("chats.jsonl"), concurrency=concurrency)
+        """
+    )
+    result = project.run()
+    result.assert_outcomes(passed=1)
+    told = "chats.jsonl: 1 of 2 records left out, the first: chats.jsonl, line 2, field 'prompt'"
+    assert result.stdout.str().count(told) == 1
+    assert [len(load["notes"]) for load in project.test()["measurement"]["loads"]] == [1, 1]
 
 
 def test_a_load_crosses_from_a_worker_of_xdist(project: Project) -> None:

@@ -18,6 +18,7 @@ from pytest_llmspeed.core.environment import machine_facts, what_changed
 from pytest_llmspeed.core.errors import StoreError
 from pytest_llmspeed.core.stored_tests import StoredTest, paired, stored_tests
 from pytest_llmspeed.edges.store.folder import folders, run_files
+from pytest_llmspeed.edges.store.renames import read_renames
 from pytest_llmspeed.edges.store.run_file import RunFile, read_run_file
 
 SCHEMA = "llmspeed-baseline/1"
@@ -65,7 +66,9 @@ def open_store(root: Path) -> Shelf:
             f"{root} holds no baselines; name the store with --store, or fill it: pytest {UPDATE}"
         )
     files.sort(key=lambda file: (file.run["started"], file.path))
-    return Shelf(root, tuple(files), tuple(problems))
+    renames = read_renames(root)
+    known = (replace(file, sessions=tuple(renames.all_applied(file.sessions))) for file in files)
+    return Shelf(root, tuple(known), (*problems, *renames.problems))
 
 
 def _in_its_folder(file: RunFile) -> RunFile:

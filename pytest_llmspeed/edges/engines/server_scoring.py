@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import isnan
 from typing import Any, NamedTuple
 
 from pytest_llmspeed.core.errors import GenerationError, hides_our_frames
@@ -15,7 +16,7 @@ from pytest_llmspeed.edges.engines.vllm_answer import scores
 from pytest_llmspeed.edges.wire.framing import TransportError
 from pytest_llmspeed.edges.wire.get import get
 from pytest_llmspeed.edges.wire.http import HTTPClient
-from pytest_llmspeed.edges.wire.protocol import error_text
+from pytest_llmspeed.edges.wire.protocol import error_text, token_id
 from pytest_llmspeed.edges.wire.target import Target
 
 __tracebackhide__ = hides_our_frames
@@ -25,6 +26,8 @@ OF_THE_TEMPLATE = ("tools", "chat_template", "chat_template_kwargs")
 """Fields of a request that its prompt is made with."""
 PROBE_TIMEOUT_S = 10.0
 WRONG_METHOD = 405
+LARGEST_LOGPROB = 0.001
+"""That of a certain token is zero, but for the rounding of some precisions."""
 
 
 class Listed(NamedTuple):
@@ -58,15 +61,19 @@ class ServerScorer:
             raise GenerationError(f"timed out after {request.timeout_s:g} s") from error
         except TransportError as error:
             raise GenerationError(str(error)) from error
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+        except GenerationError:
+            raise
+        except Exception as error:
             raise GenerationError(f"the server sent scores of an unknown shape: {error!r}") from error
 
     async def _scored(self, request: Request, token_ids: Sequence[int], top: int) -> TokenScores:
         prompt = await self._prompt_tokens(request)
         asked = {"prompt": [*prompt, *token_ids], "prompt_logprobs": top, "max_tokens": 1, "temperature": 0.0}
         answer = await self._post(COMPLETIONS, asked)
-        places = answer["choices"][0]["prompt_logprobs"][len(prompt) :]
-        return scores([_listed(place) for place in places], token_ids, top)
+        listed = answer["choices"][0]["prompt_logprobs"]
+        if len(listed) != len(prompt) + len(token_ids):
+            raise ValueError(f"{len(listed)} places for {len(prompt) + len(token_ids)} tokens")
+        return scores([_listed(place) for place in listed[len(prompt) :]], token_ids, top)
 
     async def _prompt_tokens(self, request: Request) -> list[int]:
         if request.endpoint == "chat":
@@ -74,8 +81,8 @@ class ServerScorer:
             asked = {"messages": request.messages, "add_generation_prompt": True, **own}
         else:
             asked = {"prompt": request.prompt}
-        tokens: list[int] = (await self._post(TOKENIZE, asked))["tokens"]
-        return tokens
+        tokens = (await self._post(TOKENIZE, asked))["tokens"]
+        return [token_id(token) for token in tokens]
 
     async def _post(self, path: str, asked: Mapping[str, Any]) -> Any:
         body = json.dumps({"model": self._target.model, **asked}).encode()
@@ -91,4 +98,14 @@ class ServerScorer:
 
 
 def _listed(place: Mapping[str, Mapping[str, Any]]) -> dict[int, Listed]:
-    return {int(token): Listed(found["logprob"], found["rank"]) for token, found in place.items()}
+    return {token_id(int(token)): _as_listed(found) for token, found in place.items()}
+
+
+def _as_listed(found: Mapping[str, Any]) -> Listed:
+    """One token of a place; raises ValueError where its numbers cannot be what they should be."""
+    logprob, rank = float(found["logprob"]), found["rank"]
+    if isnan(logprob) or logprob > LARGEST_LOGPROB:
+        raise ValueError(f"{logprob} is not a log-probability")
+    if type(rank) is not int or rank < 0:
+        raise ValueError(f"{rank!r} is not a rank")
+    return Listed(logprob, rank)

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pytest_llmspeed.core.exchange import Exchange
 from pytest_llmspeed.edges.engines.tokens import text_of, with_counts
 from pytest_llmspeed.edges.wire.address import BaseURL
-from pytest_llmspeed.edges.wire.framing import TransportError
 from pytest_llmspeed.edges.wire.http import HTTPClient
 
 COUNT_TIMEOUT_S = 10.0
@@ -31,7 +30,7 @@ class ServerTokenCounter:
                 self._added = await self._count("")  # a token that begins every text, with some models
             whole = await self._count("".join(map(text_of, exchange.events))) - self._added
             first = await self._count(text_of(exchange.events[0])) - self._added
-        except (TransportError, TimeoutError, ValueError, KeyError, TypeError):
+        except Exception:  # noqa: BLE001  (a server may answer anything; then nobody counted)
             return exchange
         return with_counts(exchange, whole, first)
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from pytest_llmspeed.core.baselines import Session
 from pytest_llmspeed.core.errors import StoreError
+from pytest_llmspeed.edges.store.renames import read_renames
 from pytest_llmspeed.edges.store.run_file import read_run_file
 
 PART = ".part"
@@ -31,12 +32,13 @@ class Stored:
     sessions: tuple[Session, ...] = ()
     problems: tuple[str, ...] = ()
     files: int = 0
-    """How many run files there are, readable or not."""
+    left_out: int = 0
+    """How many run files there are, and how many of them cannot be read."""
 
     @property
     def is_unreadable(self) -> bool:
         """True if there are run files, and not one of them can be read."""
-        return 0 < self.files == len(self.problems)
+        return 0 < self.files == self.left_out
 
 
 class FolderStore:
@@ -70,7 +72,13 @@ class FolderStore:
                     sessions += read_run_file(path).sessions
                 except StoreError as error:
                     problems.append(f"a baseline file is left out: {error}")
-        return Stored(tuple(sessions), tuple(problems), len(paths))
+        renames = read_renames(self.root)
+        return Stored(
+            tuple(renames.all_applied(sessions)),
+            (*problems, *renames.problems),
+            files=len(paths),
+            left_out=len(problems),
+        )
 
     def check_readable(self, named_by: str | None = None) -> None:
         """Raise `StoreError` if this is not a folder that can be listed.

@@ -7,7 +7,8 @@ from typing import Any
 
 from pytest_llmspeed.core.exchange import Event, Exchange, Request
 from pytest_llmspeed.core.foreign_text import harmless
-from pytest_llmspeed.edges.wire.framing import TransportError
+from pytest_llmspeed.edges.wire.framing import TooLargeError, TransportError
+from pytest_llmspeed.edges.wire.limits import MOST_EVENT, too_large
 from pytest_llmspeed.edges.wire.protocol import AnswerReader, error_text
 from pytest_llmspeed.edges.wire.sse import EventParser, ServerSentEvent
 
@@ -15,6 +16,7 @@ from pytest_llmspeed.edges.wire.sse import EventParser, ServerSentEvent
 class AnswerBytes:
     """Feeds on the pieces of one response's body, whatever its shape: a stream, one JSON body, an error.
 
+    Whatever an answer holds, it raises nothing: what cannot be read is the failure of that one request.
     `on_event` is called with each output event as it is read. `reader` is another one than that of
     completions.
     """
@@ -47,6 +49,12 @@ class AnswerBytes:
 
     def feed(self, part: bytes, stamp_s: float) -> None:
         """Take in a piece of the body and its stamp."""
+        try:
+            self._feed(part, stamp_s)
+        except Exception as error:  # noqa: BLE001  (a server may send anything; the others' answers go on)
+            self._reader.error = _unreadable(error)
+
+    def _feed(self, part: bytes, stamp_s: float) -> None:
         if self._whole is None and not self._has_begun:
             if not part.strip():
                 return  # a sign of life before the answer
@@ -57,6 +65,8 @@ class AnswerBytes:
             self._stamp_s = stamp_s
             return
         self._read(self._parser.feed(part, stamp_s))
+        if self._parser.held > MOST_EVENT:
+            raise TooLargeError(too_large("one event of the answer", MOST_EVENT))
 
     def _read(self, events: Iterable[ServerSentEvent]) -> None:
         for event in events:
@@ -70,6 +80,12 @@ class AnswerBytes:
 
     def close(self) -> None:
         """Take in the end of the body."""
+        try:
+            self._close()
+        except Exception as error:  # noqa: BLE001  (as of a piece)
+            self._reader.error = _unreadable(error)
+
+    def _close(self) -> None:
         whole = b"".join(self._whole or ())
         if self._status != 200:
             self._reader.error = f"HTTP {self._status}{self._moved}: {error_text(whole)}"
@@ -93,6 +109,8 @@ class AnswerBytes:
         if failure is not None and self._status != 200:
             said = b"".join(self._whole or ()).strip()
             reader.error = f"HTTP {self._status}{self._moved}: {error_text(said) if said else failure}"
+            if said and isinstance(failure, TooLargeError):
+                reader.error += f" ({failure})"
             failure = None
         if failure is None:
             return reader.exchange(request, started_s, streamed=streamed, **facts)
@@ -104,6 +122,12 @@ class AnswerBytes:
             notes = facts.get("notes", frozenset()) | {"closed_after_finish"}
             return reader.exchange(request, started_s, **{**facts, "notes": notes})
         return reader.exchange(request, started_s, **facts).failed(reader.error or str(failure))
+
+
+def _unreadable(error: Exception) -> str:
+    if isinstance(error, TransportError):
+        return str(error)
+    return f"the answer cannot be read: {type(error).__name__}: {error}"[:500]
 
 
 def _unreadable_form(headers: Mapping[str, str]) -> str:

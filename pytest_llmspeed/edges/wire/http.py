@@ -1,9 +1,16 @@
-"""One streamed HTTP/1.1 exchange on our own socket. Nothing is retried."""
+"""One streamed HTTP/1.1 exchange on our own socket.
+
+A request that failed is not sent again. The one exception is a request that the server cannot have read:
+if a kept connection was closed by the server before the request arrived, it is sent on a fresh one, and
+flagged `resent`.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 
 from pytest_llmspeed.core.errors import hides_our_frames
@@ -26,6 +33,10 @@ def request_message(base: BaseURL, method: str, path: str, headers: Mapping[str,
     return Unshown("\r\n".join([*head, "", ""]).encode("latin-1") + body)
 
 
+SENT_AT_ONCE = 65536
+"""Messages up to this size are taken by the kernel whole, so that an answer cannot come before their end."""
+
+
 def tls_for(base: BaseURL) -> ssl.SSLContext | None:
     """Return what an https address is reached with, None for http."""
     return base.tls.context() if base.scheme == "https" else None
@@ -36,6 +47,10 @@ def broke(error: OSError) -> str:
     if isinstance(error, ssl.SSLError) and CERTIFICATE_WANTED in (error.reason or ""):
         return wants_a_certificate()
     return f"the connection broke: {error.strerror or error}"
+
+
+class _UnreadError(Exception):
+    """The server had closed a kept connection before it could read the request."""
 
 
 class HTTPClient:
@@ -60,22 +75,18 @@ class HTTPClient:
         """
         message = request_message(self.base, method, path, headers, body)
         started_s = clock.now_s()
-        connection = self._reusable()
-        is_new = connection is None
+        kept = self._reusable()
+        if kept is not None:
+            response = Response(self, kept, started_s)
+            with suppress(_UnreadError):
+                await response.ask(message)
+                return response
         try:
-            connection = connection or await connect(self.base.host, self.base.port, self._tls)
+            connection = await connect(self.base.host, self.base.port, self._tls)
         except OSError as error:
             raise TransportError(self.base.unreachable(error)) from error
-        response = Response(self, connection, started_s, is_new)
-        try:
-            await connection.send(message)
-            await response.read_headers()
-        except OSError as error:
-            response.abandon()
-            raise TransportError(broke(error)) from error
-        except BaseException:
-            response.abandon()
-            raise
+        response = Response(self, connection, started_s, is_new=True, resent=kept is not None)
+        await response.ask(message)
         return response
 
     def _reusable(self) -> StampedSocket | None:
@@ -97,14 +108,26 @@ class HTTPClient:
 
 
 class Response:
-    """A response whose body is being read. `started_s` is t0; `is_new` says if it had to connect."""
+    """A response whose body is being read.
 
-    def __init__(self, client: HTTPClient, connection: StampedSocket, started_s: float, is_new: bool) -> None:
-        self.started_s, self.is_new = started_s, is_new
+    `started_s` is t0; `is_new` says if it had to connect, `resent` if a kept connection turned out to be
+    closed.
+    """
+
+    def __init__(
+        self,
+        client: HTTPClient,
+        connection: StampedSocket,
+        started_s: float,
+        *,
+        is_new: bool = False,
+        resent: bool = False,
+    ) -> None:
+        self.started_s, self.is_new, self.resent = started_s, is_new, resent
         self._client, self._connection = client, connection
         self._framing = Framing(client.base)
         self._stamp_s = started_s
-        self._released = False
+        self._released = self._is_cut = False
 
     @property
     def status(self) -> int:
@@ -116,7 +139,59 @@ class Response:
         """The headers, their names in lower case."""
         return self._framing.headers
 
-    async def read_headers(self) -> None:
+    @property
+    def notes(self) -> frozenset[str]:
+        """The flags of the request that only its connection knows."""
+        return frozenset({"resent"} if self.resent else ())
+
+    async def ask(self, message: bytes) -> None:
+        """Send the request and read until the headers are there; the connection is closed where that fails.
+
+        A server may answer before it has read all: that it does not want so much, for instance.
+        """
+        try:
+            if len(message) > SENT_AT_ONCE:
+                await self._send_until_answered(message)
+            else:
+                await self._send_and_read(message)
+        except BaseException as error:
+            unread = isinstance(error, TransportError) and not self.is_new and await self._is_unread(error)
+            self.abandon()
+            if unread:
+                raise _UnreadError from error
+            raise
+
+    async def _is_unread(self, error: TransportError) -> bool:
+        if self._framing.begun:
+            return False
+        return isinstance(error.__cause__, BrokenPipeError) or await self._connection.was_closed_first()
+
+    async def _send_and_read(self, message: bytes) -> None:
+        try:
+            await self._connection.send(message)
+        except OSError as error:
+            self._is_cut = True
+            try:
+                await self._read_headers()
+            except TransportError:
+                raise TransportError(broke(error)) from error
+            return
+        await self._read_headers()
+
+    async def _send_until_answered(self, message: bytes) -> None:
+        """The same for what is too long to be taken by the kernel at once."""
+        sending = asyncio.ensure_future(self._connection.send(message))
+        reading = asyncio.ensure_future(self._read_headers())
+        try:
+            await asyncio.wait({sending, reading}, return_when=asyncio.FIRST_COMPLETED)
+            await reading
+        finally:
+            self._is_cut = not sending.done() or sending.cancelled() or sending.exception() is not None
+            for task in (sending, reading):
+                task.cancel()
+            await asyncio.gather(sending, reading, return_exceptions=True)
+
+    async def _read_headers(self) -> None:
         """Read until the headers of the final (not a 1xx) response are there."""
         while not self._framing.headers_complete:
             await self._read()
@@ -147,7 +222,7 @@ class Response:
         if self._released:
             return
         self._released = True
-        if reusable and not self._connection.is_stale():
+        if reusable and not self._is_cut and not self._connection.is_stale():
             self._client.give_back(self._connection)
         else:
             self._connection.close()

@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from itertools import count
 
 from pytest_llmspeed.core.exchange import Request
 from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.wire.framing import Framing, TransportError
-from pytest_llmspeed.edges.wire.http import broke, request_message, tls_for
+from pytest_llmspeed.edges.wire.http import SENT_AT_ONCE, broke, request_message, tls_for
 from pytest_llmspeed.edges.wire.kept import KeptAnswer, Part
+from pytest_llmspeed.edges.wire.limits import MIB, MOST_ANSWER, too_large
 from pytest_llmspeed.edges.wire.pace import Pace
 from pytest_llmspeed.edges.wire.protocol import PATHS, body_of
 from pytest_llmspeed.edges.wire.stamps import PUSHED_SIZE, StampedSocket, WallOffset, connect
@@ -36,6 +37,10 @@ HELD_BACK = 4
 """An end is looked for in so many of the last reads."""
 LEAST_PART, MOST_HELD = 16, 8192
 """So many reads are worth being taken out of an answer; so many of all answers together are not."""
+
+
+MOST_HANDED_OVER = 8 * MIB
+"""Of an answer that grows beyond this no more is handed over: it may turn out to be endless."""
 
 
 class KeepingClient:
@@ -63,13 +68,17 @@ class KeepingClient:
     async def send(self, message: bytes, answer: KeptAnswer) -> None:
         """Send a request and wait for the end of its answer; raises OSError or `TransportError`."""
         answer.started_s = clock.now_s()
-        connection = self._reusable()
-        if connection is None:
-            answer.is_new = True
-            connection = await self._connect()
+        kept = self._reusable()
+        if kept is not None and await self._ask(kept, message, answer):
+            return
+        answer.is_new, answer.resent = True, kept is not None
+        await self._ask(await self._connect(), message, answer)
+
+    async def _ask(self, connection: _Connection, message: bytes, answer: KeptAnswer) -> bool:
+        """Ask over a connection; False if it was kept, and closed before the server read the request."""
         self._busy.add(connection)
         try:
-            await connection.ask(message, answer)
+            return await connection.ask(message, answer)
         finally:
             self._busy.discard(connection)
 
@@ -125,6 +134,8 @@ class PreparedRequest:
         except asyncio.CancelledError:
             self.answer.cancelled = True
             raise
+        except Exception as error:  # noqa: BLE001  (one request's failure must not end the load)
+            self.answer.broken = f"{type(error).__name__}: {error}"
         finally:
             self.answer.over_s = clock.now_s()
             if self._client.pace is not None:
@@ -140,24 +151,58 @@ class _Connection:
         self.is_open = True
         stamped.push_to(self)
 
-    async def ask(self, message: bytes, answer: KeptAnswer) -> None:
-        """Send a request and wait until its answer has ended; the connection is then idle or closed."""
+    async def ask(self, message: bytes, answer: KeptAnswer) -> bool:
+        """Send a request and wait until its answer has ended; the connection is then idle or closed.
+
+        False if the server had closed the connection, which was a kept one, before it read the request.
+        """
         loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = loop.create_future()
         self._framing, self._fed, self._lazy = Framing(answer.server), 0, False
+        self._size, self._is_cut = 0, False
         self._answer = answer
         try:
             if not answer.is_new:
                 answer.started_s = clock.now_s()
-            await self._stamped.send(message)
+            await self._send(message)
             let_others_run()
             await self._over
+            return not await self._is_unread(answer)
         finally:
             self._answer = None
-            if self.is_open and self._framing.reusable and self._over.done():
+            is_whole = self._over.done() and not self._is_cut
+            if self.is_open and self._framing.reusable and is_whole:
                 self._idle.append(self)
             else:
                 self.close()
+
+    async def _send(self, message: bytes) -> None:
+        """Send a request, or as much of it as the server reads before it answers."""
+        if len(message) <= SENT_AT_ONCE:
+            sending: Awaitable[None] = self._stamped.send(message)
+        else:
+            sending = asyncio.ensure_future(self._stamped.send(message))
+            await asyncio.wait({sending, self._over}, return_when=asyncio.FIRST_COMPLETED)
+            if not sending.done():
+                self._is_cut = sending.cancel()
+                await asyncio.gather(sending, return_exceptions=True)
+                return
+        try:
+            await sending
+        except OSError:
+            self._is_cut = True
+            await asyncio.wait({self._over}, timeout=DRAIN_S)  # what came before it broke is read first
+            if not self._over.done():
+                raise
+
+    async def _is_unread(self, answer: KeptAnswer) -> bool:
+        """True if the server cannot have read the request; the answer is then as if it had not been sent."""
+        if answer.reads or answer.is_new or self.is_open or answer.timed_out:
+            return False
+        if not await self._stamped.was_closed_first():
+            return False
+        answer.peer_closed, answer.broken = False, None
+        return True
 
     def arrived(self, chunk: bytes, stamp_s: float, late_s: float) -> None:
         """Take in bytes: of the answer that is on its way, else of a connection that is spoilt."""
@@ -168,6 +213,10 @@ class _Connection:
         answer.reads.append(chunk)
         answer.stamps_s.append(stamp_s)
         answer.late_s.append(late_s)
+        self._size += len(chunk)
+        if self._size > MOST_ANSWER:
+            self._refuse(answer)
+            return
         is_short = len(chunk) <= SHORT_READ
         if not self._lazy or is_short or chunk[-4:] == BLANK_LINE:
             self._look_for_end(answer, chunk)
@@ -181,7 +230,15 @@ class _Connection:
             self._end()
             return
         self._feed(answer, len(answer.reads))
-        self._lazy = self._framing.headers.get("transfer-encoding", "").lower() == "chunked"
+        is_chunked = self._framing.headers.get("transfer-encoding", "").lower() == "chunked"
+        self._lazy = is_chunked and self._framing.status == 200
+
+    def _refuse(self, answer: KeptAnswer) -> None:
+        """End an answer that is too large, and let go of most of it."""
+        answer.broken = answer.broken or too_large("the answer", MOST_ANSWER)
+        self._is_cut = True
+        answer.drop_after(HELD_BACK)
+        self._end()
 
     def _feed(self, answer: KeptAnswer, size: int) -> None:
         """Look for the end in the first `size` reads."""
@@ -206,6 +263,8 @@ class _Connection:
         """Take out what has come of an answer that is still on its way, if that is worth it."""
         answer = self._answer
         if answer is None or (size := len(answer.reads) - HELD_BACK) < LEAST_PART:
+            return None
+        if self._size > MOST_HANDED_OVER:
             return None
         self._feed(answer, size)
         if self._over.done():

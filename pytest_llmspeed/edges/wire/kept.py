@@ -26,7 +26,8 @@ class KeptAnswer:
     """What came back for one request, until it was `over`.
 
     `late_s` is how long each read lay unread after its stamp. `unended`: it was whole, but its end was
-    waited for in vain. Its `number` is its own among those of its process.
+    waited for in vain. `resent`: the server had closed the first connection before it could read the
+    request. Its `number` is its own among those of its process.
     """
 
     server: str
@@ -42,6 +43,7 @@ class KeptAnswer:
     broken: str | None = None
     cancelled: bool = False
     unended: bool = False
+    resent: bool = False
 
     @property
     def ended_s(self) -> float:
@@ -54,6 +56,10 @@ class KeptAnswer:
         part = Part(self.number, self.reads[:size], self.stamps_s[:size], self.late_s[:size])
         del self.reads[:size], self.stamps_s[:size], self.late_s[:size]
         return part
+
+    def drop_after(self, size: int) -> None:
+        """Let go of all but the first `size` reads."""
+        del self.reads[size:], self.stamps_s[size:], self.late_s[size:]
 
     def put_back(self, parts: Sequence[Part]) -> None:
         """Put back what was taken out, in that order."""
@@ -69,7 +75,8 @@ class KeptAnswer:
             failure = error
         if answer.finished:
             failure = None
-        found = answer.exchange(request, self.started_s, failure, new_connection=self.is_new)
+        notes = frozenset({"resent"} if self.resent else ())
+        found = answer.exchange(request, self.started_s, failure, new_connection=self.is_new, notes=notes)
         return found if not self.cancelled else _cancelled(found)
 
     @property

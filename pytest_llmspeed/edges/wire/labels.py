@@ -34,6 +34,11 @@ def current_label() -> str | None:
     return _of_the_block.get()
 
 
+def label_of(label: str | None) -> str | None:
+    """Return the label that a call was given, else that of the block around it."""
+    return current_label() if label is None else plain_text(label)
+
+
 def take_label(headers: Mapping[str, str], body: bytes) -> tuple[str | None, dict[str, str], bytes]:
     """Return the label of an SDK call, and its headers and body without it.
 

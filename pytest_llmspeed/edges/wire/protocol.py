@@ -128,7 +128,7 @@ class AnswerReader:
             raise ValueError(f"{index!r} is not the place of a choice")
         self._end_choice(index, choice.get("finish_reason"))
         if index == 0 and (token_ids := choice.get("token_ids")):
-            self._token_ids += map(_token_id, token_ids)
+            self._token_ids += map(token_id, token_ids)
         return index, output_of(choice, part)
 
     def _end_choice(self, index: int, reason: Any) -> None:
@@ -177,8 +177,8 @@ def _decoded(content: bytes) -> Any:
         return json.loads(content.decode("utf-8", "surrogatepass"))
 
 
-def _token_id(given: Any) -> int:
-    """An id of a vocabulary; raises ValueError for what cannot be one."""
+def token_id(given: Any) -> int:
+    """Return an id of a vocabulary; raises ValueError for what cannot be one."""
     if type(given) is not int or not 0 <= given < MOST_ID:
         raise ValueError(f"{given!r} is not a token id")
     return given

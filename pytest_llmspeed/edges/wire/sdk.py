@@ -90,7 +90,8 @@ class Seam:
 
     def response(self, head: Head, stream: Any) -> Any:
         """The response that the caller sees."""
-        return self.httpx.Response(head.status, headers=list(head.headers), stream=stream)
+        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in head.headers]
+        return self.httpx.Response(head.status, headers=headers, stream=stream)
 
     def raised(self, error: BaseException, *, connected: bool) -> BaseException:
         """An error as httpx would raise it."""

@@ -9,6 +9,7 @@ of day was just set, it is the moment of the read.
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
 import struct
@@ -32,6 +33,9 @@ _STEP_S, _DRIFT = 0.0005, 0.001
 _FRESH_S = 0.01
 _PAIR_S, _PAIR_TRIES = 0.00005, 5
 """Two clocks are read together if no more than this passes meanwhile: else the process was put to sleep."""
+
+_REFUSAL_S, _REFUSAL_LOOKS = 0.2, 20
+"""The time that a peer's refusal may take to come: a round trip."""
 
 KERNEL_STAMPS = sys.platform == "linux" and _TIMESPEC.size == 16 and hasattr(socket.socket, "recvmsg")
 
@@ -65,6 +69,10 @@ class StampedSocket(Protocol):
 
     def is_stale(self) -> bool:
         """True if the peer has closed it, or sent what nobody asked for, while it was idle."""
+        ...
+
+    async def was_closed_first(self) -> bool:
+        """True if it is certain that the peer had closed it before it read what was sent last."""
         ...
 
     def close(self) -> None:
@@ -180,6 +188,9 @@ class _ReadStamped(asyncio.Protocol):
 
     def is_stale(self) -> bool:
         return self._ended or bool(self._arrived)
+
+    async def was_closed_first(self) -> bool:
+        return False  # what would tell lies beneath the event loop's transport
 
     def close(self) -> None:
         self._transport.abort()  # at once: under TLS a polite end would want an answer first
@@ -301,6 +312,20 @@ class _KernelStamped:
         except OSError:
             return True
         return True
+
+    async def was_closed_first(self) -> bool:
+        """A peer that had closed refuses what comes later, which the kernel then calls a broken pipe.
+
+        One that read a request and then closed does not; one that closed with the request unread, or was
+        killed, resets the connection.
+        """
+        for _ in range(_REFUSAL_LOOKS):
+            if self._socket.fileno() < 0:
+                return False
+            if failure := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                return failure == errno.EPIPE
+            await asyncio.sleep(_REFUSAL_S / _REFUSAL_LOOKS)
+        return False
 
     def close(self) -> None:
         if self._socket.fileno() < 0:

@@ -52,7 +52,8 @@ async def ask(
         failure = None
     is_new = response is None or response.is_new
     started_s = response.started_s if response else before_s
-    return answer.exchange(request, started_s, failure, new_connection=is_new)
+    notes = response.notes if response else frozenset[str]()
+    return answer.exchange(request, started_s, failure, new_connection=is_new, notes=notes)
 
 
 async def _read(response: Response, answer: AnswerBytes) -> None:
@@ -70,6 +71,7 @@ async def _drain(response: Response) -> None:
     """Read on to the end of the response, briefly, so that its connection can be used again."""
     try:
         async with asyncio.timeout(DRAIN_S):
-            await response.body()
+            async for _ in response.chunks():
+                pass
     except (TransportError, TimeoutError):
         response.abandon()

@@ -189,11 +189,13 @@ class Record:
         self._asked, self._complete = asked, complete
         self._started_s, self._is_new = clock.now_s(), True
         self._status, self._headers = 200, dict[str, str]()
+        self._notes = asked.notes
         self._sent: Sent = note(asked.request, asked.label, lambda: self._exchange(asyncio.CancelledError()))
 
     def begin(self, response: Response) -> None:
         """Take in the head of the reply."""
         self._started_s, self._is_new = response.started_s, response.is_new
+        self._notes |= response.notes
         self._status, self._headers = response.status, dict(response.headers)
 
     @property
@@ -211,7 +213,11 @@ class Record:
         self._sent.finish_later(lambda: self._exchange(error))
 
     def _exchange(self, error: BaseException | None) -> Exchange:
-        return self._complete(self._read(error))
+        found = self._read(error)
+        try:
+            return self._complete(found)
+        except Exception as failure:  # noqa: BLE001  (what cannot be counted must not lose the other calls)
+            return found.failed(found.error or f"{type(failure).__name__}: {failure}")
 
     def _read(self, error: BaseException | None) -> Exchange:
         """What the bytes so far say, and how they ended."""
@@ -228,7 +234,7 @@ class Record:
             self._started_s,
             None if cancelled or answer.finished else _failure(error),
             new_connection=self._is_new,
-            notes=self._asked.notes,
+            notes=self._notes,
         )
         cut = cancelled and found.error is None and found.finish_reason is None
         return replace(found, notes=found.notes | {"cancelled"}) if cut else found

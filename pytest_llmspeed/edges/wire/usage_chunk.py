@@ -6,6 +6,7 @@ import json
 import re
 
 _END_OF_EVENT = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+_LONGEST_END = 4
 _NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 
 
@@ -13,20 +14,23 @@ class UsageFilter:
     """Passes on the bytes of a stream, event by event, all but those of a usage-only chunk."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest = bytearray()
 
     def feed(self, chunk: bytes) -> bytes:
         """Return what of the stream so far is to be passed on now: whole events."""
         if not self._rest and chunk.endswith(b"\n\n"):
             return _without_usage(chunk)
-        text = self._rest + chunk
-        *_, end = (0, *(found.end() for found in _END_OF_EVENT.finditer(text)))
-        whole, self._rest = text[:end], text[end:]
+        unseen = max(0, len(self._rest) - _LONGEST_END + 1)
+        self._rest += chunk
+        *_, end = (0, *(found.end() for found in _END_OF_EVENT.finditer(self._rest, unseen)))
+        whole = bytes(self._rest[:end])
+        del self._rest[:end]
         return _without_usage(whole)
 
     def close(self) -> bytes:
         """Return what was held back when the stream ended."""
-        rest, self._rest = self._rest, b""
+        rest = bytes(self._rest)
+        self._rest.clear()
         return _without_usage(rest)
 
 
@@ -48,6 +52,6 @@ def _is_usage_only(event: bytes) -> bool:
     data = b"\n".join(value for name, _, value in lines if name == b"data")
     try:
         chunk = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(chunk, dict) and chunk.get("choices") == [] and bool(chunk.get("usage"))
