@@ -24,12 +24,12 @@ from typing import Any
 from scipy.stats import binomtest
 from tabulate import tabulate
 
-from pytest_llmspeed.edges.machine import JOB_VARIABLES
+from pytest_llmspeed.edges.machine import JOB_IDS
 
 BASELINE_RUNS = 5
 RUNS = 20
 DELAY = "UNCHANGED_RUNS_DELAY_MS"
-UNSET = (*JOB_VARIABLES, "PYTEST_ADDOPTS", "PYTEST_PLUGINS", DELAY)
+UNSET = (*(known.variable for known in JOB_IDS), "PYTEST_ADDOPTS", "PYTEST_PLUGINS", DELAY)
 """Variables of the caller that would join the runs into one session, or change them."""
 OPTIONS = ("-q", "-p", "no:cacheprovider", "--llmspeed-store=store")
 VERDICTS = ("passed", "inconclusive", "suspect", "slower", "faster")
