@@ -238,7 +238,7 @@ FLOORS: list[dict[str, set[str]]] = [
         "edges.engines.precision": {"edges.engines.base"},
         "edges.engines.answering": {"edges.clock"},
         "edges.engines.generation": {"edges.engines.answering"},
-        "edges.engines.scoring": set(),
+        "edges.engines.scoring": {"edges.engines.generation"},
         "edges.engines._transformers": {
             "edges.engines.answering",
             "edges.clock",
@@ -255,6 +255,7 @@ FLOORS: list[dict[str, set[str]]] = [
         "edges.engines.vllm_arguments": {"edges.engines.base"},
         "edges.engines._vllm": {
             "edges.clock",
+            "edges.engines.answering",
             "edges.engines.base",
             "edges.engines.child_output",
             "edges.engines.model_files",

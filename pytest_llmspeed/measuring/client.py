@@ -46,13 +46,12 @@ Prompt = str | Sequence[Mapping[str, Any]]
 class LLMClient:
     """Sends requests to the leased engine and measures each of them.
 
-    A prompt is a text, or chat messages in the shape of the OpenAI API. `endpoint="completions"`
-    continues a text as it stands, without a chat template. `max_tokens` limits the answer;
-    `output_tokens`, where given, forces its length instead. Models that refuse `max_tokens` are asked
-    with `token_limit_field="max_completion_tokens"`; with `max_tokens=None` or `temperature=None` none
-    is sent. `extra_body` holds further fields of the
-    request (`top_p`, `seed`, …). A request that takes longer than `timeout_s` has failed. `label`
-    names what is compared and budgeted on its own; without it, that of the `with` block around the call.
+    A prompt is a text, or chat messages in the shape of the OpenAI API. `endpoint="completions"` continues a
+    text without a chat template. `max_tokens` limits the answer; `output_tokens` forces its length. Models
+    that refuse `max_tokens` are asked with `token_limit_field="max_completion_tokens"`; with
+    `max_tokens=None` or `temperature=None` none is sent. `extra_body` holds further fields (`top_p`, `seed`,
+    …). A request that takes longer than `timeout_s` has failed. `label` names what is compared and budgeted
+    on its own; without it, that of the `with` block around the call.
     """
 
     def __init__(
@@ -187,11 +186,11 @@ class LLMClient:
     ) -> LoadResult:
         """Return what many requests at once showed, once all are answered; failures are counted.
 
-        `concurrency`: so many under way at any time; `rate`: so many a second, come what may (a
-        number is Poisson); `trace`: those of a trace, when they came. It ends after `requests`, or
-        sends none after `duration_s`. `warmup` requests go before (as many as `concurrency`). `slo`
-        holds limits that a good request keeps, as in {"ttft_ms": 300}. Raises `SettingsError` for a
-        load that cannot be run, `GenerationError` where no warm-up request was answered.
+        `concurrency`: so many under way at any time; `rate`: so many a second, come what may (a number is
+        Poisson); `trace`: those of a trace. It ends after `requests`, or sends none after `duration_s`.
+        `warmup` requests go before (as many as `concurrency`). `slo` holds limits that a good request keeps,
+        as in {"ttft_ms": 300}. Raises `SettingsError` for a load that cannot be run, `GenerationError` if no
+        warm-up is answered.
         """
         asked = ask_load(
             Workload.of(trace if workload is None and trace is not None else workload or ()),
@@ -329,10 +328,7 @@ class LLMClient:
 
     @property
     def http_client(self) -> Client:
-        """The HTTP client beneath `openai`, for frameworks that make their SDK client themselves.
-
-        They also want the address and key: `llm_client.openai.base_url` and `.api_key`.
-        """
+        """The HTTP client beneath `openai`, for frameworks; they also want its `base_url` and `api_key`."""
         return self._sdk.http_client
 
     @property

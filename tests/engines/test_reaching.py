@@ -304,8 +304,8 @@ def test_a_failure_shows_no_secret_and_no_frame_of_ours(
 
 
 def test_text_of_a_server_forges_no_line_and_no_command(remote: Project) -> None:
-    """Escape sequences and commands of CI systems are shown escaped; a megabyte is cut."""
-    message = json.dumps({"error": {"message": "\x1b[2J\n::error::x\n##[error]y" + "z" * 2**20}})
+    """Escape sequences and commands of CI systems are shown escaped; a long message is cut."""
+    message = json.dumps({"error": {"message": "\x1b[2J\n::error::x\n##[error]y" + "z" * 2**14}})
     with ReplayServer(lambda _: Play([(0, message.encode())], status=500)) as server:
         tests = "def test_it(llm_client): llm_client.measure('hello', rounds=3)"
         result = run_at(remote, {"url": server.url}, tests=tests)
