@@ -135,7 +135,7 @@ FLOORS: list[dict[str, set[str]]] = [
         "edges.processes": set(),
         "edges.telemetry.cpu": {"edges.clock", "edges.processes"},
         "edges.store.folder": {"edges.store.renames", "edges.store.run_file"},
-        "edges.store.renames": set(),
+        "edges.store.renames": {"edges.store.run_file"},
         "edges.telemetry.memory": {"edges.processes"},
         "edges.store.run_file": set(),
         "edges.wire.sse": set(),

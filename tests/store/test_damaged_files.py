@@ -232,3 +232,12 @@ def test_what_a_killed_writer_left_behind_is_removed_by_a_later_one(store):
     os.utime(old, (0, 0))
     store.write("box", "2.json", run_to_stored(a_run(2)))
     assert (old.exists(), young.exists()) == (False, True)
+
+
+@pytest.mark.parametrize("damage", [os.mkfifo, lambda path: path.write_text("[" * 100_000)])
+def test_a_damaged_rename_is_left_out_by_name(store, damage):
+    """The run files count all the same."""
+    damage(store.root / "1.rename")
+    found = store.load("box")
+    assert len(found.sessions) == 1
+    assert "a rename is left out" in found.problems[0]

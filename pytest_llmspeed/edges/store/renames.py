@@ -16,6 +16,7 @@ from typing import Any
 
 from pytest_llmspeed.core.baselines import Session
 from pytest_llmspeed.core.errors import StoreError
+from pytest_llmspeed.edges.store.run_file import read_regular
 
 SCHEMA = "llmspeed-rename/1"
 SUFFIX = ".rename"
@@ -54,8 +55,16 @@ def read_renames(root: Path) -> Renames:
     found, problems = list[Rename](), list[str]()
     for path in sorted(root.glob(f"*{SUFFIX}")):
         try:
-            found.append(_rename(json.loads(path.read_text(encoding="utf-8"))))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            found.append(_rename(json.loads(read_regular(path))))
+        except (
+            OSError,
+            StoreError,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             problems.append(f"a rename is left out: {path} cannot be read ({error}); restore or delete it")
     found.sort(key=lambda rename: datetime.fromisoformat(rename.at))
     return Renames(tuple(found), tuple(problems))

@@ -34,7 +34,7 @@ class RunFile:
 def read_run_file(path: Path) -> RunFile:
     """Return what a file says; raises `StoreError` that names the file, what is wrong, and the fix."""
     try:
-        content = _content(path)
+        content = read_regular(path)
     except FileNotFoundError as error:
         raise StoreError(f"{path}: no such file; name {REPORT}, or a folder of them") from error
     except OSError as error:
@@ -42,8 +42,11 @@ def read_run_file(path: Path) -> RunFile:
     return parsed(path, content)
 
 
-def _content(path: Path) -> bytes:
-    """Read a regular file whole: a pipe or a device may never end, and opening one must not wait."""
+def read_regular(path: Path) -> bytes:
+    """Read a regular file whole: a pipe or a device may never end, and opening one must not wait.
+
+    Raises `StoreError` for anything else and for what is far too large, `OSError` as the system does.
+    """
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(file.fileno())
