@@ -74,7 +74,7 @@ def _spec(run: Run, state: TestState, run_time: dict[str, Any]) -> EngineSpec:
 
     choice = state.plan.choice
     spec = spec_for(run.settings, run.registry, choice.mark, choice.backend, run_time)
-    if problems := list(run.registry.problems(spec)):
+    if problems := list(run.registry.problems(spec)) or run.registry.unstartable(spec):
         raise SettingsError("\n".join(problems))
     return spec
 

@@ -72,7 +72,9 @@ def plan_for(item: pytest.Item, run: Run, layers: Layers) -> TestPlan:
         spec = _caught(lambda: spec_for(run.settings, run.registry, choice.mark, choice.backend), problems)
     if spec is not None:
         invisible = list(run.registry.visible_problems(spec.backend, visible))
-        problems += invisible or run.registry.problems(spec)
+        wrong = invisible or list(run.registry.problems(spec))
+        is_complete = takes(item, OPTIONS)  # a project's own may still name a model or an address
+        problems += wrong or (run.registry.unstartable(spec) if is_complete else [])
     kept = [b for b in budgets if spec is None or b.backend in (None, spec.backend)]
     kept, unchecked = enough_rounds(kept, run.settings.rounds) if run.settings.rounds else (kept, [])
     return TestPlan(

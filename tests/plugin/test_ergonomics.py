@@ -202,3 +202,52 @@ def test_an_id_that_does_not_fit_into_a_test_id_is_refused(project: Project) -> 
     result = project.run()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     shows(result, "llm_backend(id='a b'): an id is made of letters, digits and any of _ . = + -")
+
+
+@pytest.mark.parametrize(
+    ("mark", "message"),
+    [
+        ('"transformers"', "backend 'transformers' needs a model"),
+        ('"transformers", model="./nowhere"', "there is no such file or folder"),
+        ('"llama-cpp", model="./nowhere.gguf"', "there is no such file or folder"),
+        ('"openai"', "backend 'openai' needs the address of a server"),
+    ],
+)
+def test_what_is_missing_is_found_at_collection(project: Project, mark: str, message: str) -> None:
+    """Before a library is imported or a device is waited for; nothing of the run is lost to it."""
+    project.write(
+        f"""
+    import pytest
+
+    @pytest.mark.llm_backend({mark})
+    def test_it(llm_client): pass
+    """
+    )
+    result = project.run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    shows(result, message)
+
+
+def test_what_a_fixture_may_still_name_is_not_missed_at_collection(project: Project) -> None:
+    """It is asked for in set-up, where the project's options are known."""
+    project.write(
+        """
+    import pytest
+
+    @pytest.fixture(scope="session")
+    def llm_backend_options(): return {}
+
+    @pytest.mark.llm_backend("openai")
+    def test_it(llm_client): pass
+    """
+    )
+    result = project.run()
+    result.assert_outcomes(errors=1)
+    shows(result, "needs the address of a server")
+
+
+def test_an_engine_with_a_start_of_its_own_is_not_held_to_that_of_its_base(project: Project) -> None:
+    """As `tiny` is, which builds its model."""
+    project.write("def test_it(llm_client): pass")
+    result = project.run("--llmspeed-backend=tiny", "--collect-only")
+    assert result.ret == pytest.ExitCode.OK

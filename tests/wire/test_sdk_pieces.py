@@ -8,9 +8,10 @@ from servers import chunk, event, usage
 from pytest_llmspeed.core.exchange import Event, Exchange, Request, Usage
 from pytest_llmspeed.core.metrics import sample_of
 from pytest_llmspeed.edges.wire.asked import Asked
-from pytest_llmspeed.edges.wire.calls import Call
+from pytest_llmspeed.edges.wire.calls import Call, Head
 from pytest_llmspeed.edges.wire.protocol import AnswerReader
 from pytest_llmspeed.edges.wire.responses import ResponsesReader
+from pytest_llmspeed.edges.wire.sdk import Mailbox
 from pytest_llmspeed.edges.wire.sse import EventParser
 from pytest_llmspeed.edges.wire.usage_chunk import UsageFilter
 from pytest_llmspeed.edges.wire.written import AnswerWriter
@@ -303,3 +304,16 @@ def test_counts_that_nobody_knows_are_null():
     """Not 0."""
     writer = AnswerWriter("chat", id=1, model="m", created_s=0)
     assert writer.whole(Exchange(Request("hi"), 1.0))["usage"] is None
+
+
+def test_a_reply_waits_for_a_caller_that_is_far_behind():
+    """An endless answer does not fill the memory while its caller reads slowly."""
+    delivered = []
+    mailbox = Mailbox(delivered.append)
+    mailbox(Head(200, ()))
+    for _ in range(9):
+        mailbox(b"x" * 2**20)
+    assert mailbox.is_full
+    for item in delivered[:4]:
+        mailbox.taken(item)
+    assert not mailbox.is_full

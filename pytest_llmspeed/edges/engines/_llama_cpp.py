@@ -58,6 +58,11 @@ class LlamaCppEngine:
         return ("llama_cpp",)
 
     @classmethod
+    def check(cls, spec: EngineSpec) -> ModelSource:
+        """Return where the model is; raises `EngineError` for what shows before anything is imported."""
+        return _source(spec)
+
+    @classmethod
     def start(cls, spec: EngineSpec) -> Self:
         """Return the loaded model; raises `EngineError`."""
         source = _source(spec)

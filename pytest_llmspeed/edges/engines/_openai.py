@@ -77,6 +77,11 @@ class OpenAIEngine:
         self.hardware = Hardware(remote=base.host)
 
     @classmethod
+    def check(cls, spec: EngineSpec) -> BaseURL:
+        """Return the server's address; raises `EngineError` for one that cannot be used."""
+        return base_url(spec.options)
+
+    @classmethod
     def start(cls, spec: EngineSpec) -> Self:
         """Return a client of the server, once that has answered; raises `EngineError`."""
         base, own = base_url(spec.options), own_headers(spec.options.get("headers"))

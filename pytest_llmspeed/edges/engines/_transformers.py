@@ -63,14 +63,19 @@ class TransformersEngine:
         return ("torch", "transformers", *used, *precision.LIBRARIES.get(spec.precision, ()))
 
     @classmethod
-    def start(cls, spec: EngineSpec) -> Self:
-        """Return the loaded model; raises `EngineError`."""
+    def check(cls, spec: EngineSpec) -> ModelSource:
+        """Return where the model is; raises `EngineError` for what shows before anything is imported."""
         if not spec.model:
             raise EngineError(
                 "backend 'transformers' needs a model: set llmspeed_model, --llmspeed-model or model= "
                 "in the llm_backend mark to a hub id, a folder or a .gguf file"
             )
-        source = ModelSource.find(spec.model)
+        return ModelSource.find(spec.model)
+
+    @classmethod
+    def start(cls, spec: EngineSpec) -> Self:
+        """Return the loaded model; raises `EngineError`."""
+        source = cls.check(spec)
         torch, transformers = import_libraries()
         model, tokenizer = _load(torch, transformers, source, spec)
         revision = source.fingerprint or getattr(model.config, "_commit_hash", None)

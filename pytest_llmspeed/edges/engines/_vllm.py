@@ -70,6 +70,11 @@ class VLLMEngine:
         return ("vllm.v1.engine.async_llm",)
 
     @classmethod
+    def check(cls, spec: EngineSpec) -> ModelSource:
+        """Return where the model is; raises `EngineError` for what shows before anything is imported."""
+        return _source(spec)
+
+    @classmethod
     def start(cls, spec: EngineSpec) -> Self:
         """Return the engine, its model loaded; raises `EngineError` with what its processes said."""
         source = _source(spec)

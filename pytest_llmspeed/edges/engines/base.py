@@ -51,8 +51,10 @@ class Engine(Protocol):
     `precisions` are those that it can be asked for, `options` the names of its own options
     (`ANY_OPTION` if its library checks them). `device` says what it occupies: of the engines of
     one device a single one is alive at a time; None for an engine that occupies nothing here.
-    A class may also have a class method `libraries(spec)`, which names what is imported before its
-    load time and memory count, and `prefix_caches`, the values of its option `prefix_cache`.
+    A class may also have a class method `check(spec)`, which raises `EngineError` for what shows before
+    anything is imported (a model that is not there), another, `libraries(spec)`, which names what is
+    imported before its load time and memory count, and `prefix_caches`, the values of its option
+    `prefix_cache`.
 
     An engine whose work is done by child processes has two attributes more: `alive`, False once they
     have died, and `root_process`, the process that they descend from (None where that cannot be told).

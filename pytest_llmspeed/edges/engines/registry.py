@@ -29,6 +29,7 @@ class Registry:
     def __init__(self, targets: Mapping[str, str]) -> None:
         self._targets = dict(targets)
         self._loaded: dict[str, type[Engine]] = {}
+        self._unstartable: dict[EngineSpec, str | None] = {}
 
     def engine(self, name: str) -> type[Engine]:
         """Return the class of a backend; raises `EngineError` for an unknown or broken one."""
@@ -95,6 +96,16 @@ class Registry:
                     f"{did_you_mean(option, engine.options)}"
                 )
 
+    def unstartable(self, spec: EngineSpec) -> list[str]:
+        """Return why an engine of a complete spec could not start, as far as that shows without starting it.
+
+        A model that is not there, or no address. Looked at once for each spec.
+        """
+        if spec not in self._unstartable:
+            self._unstartable[spec] = _start_problem(self.engine(spec.backend), spec)
+        problem = self._unstartable[spec]
+        return [] if problem is None else [problem]
+
     def takes(self, backend: str, option: str) -> bool:
         """True if a backend has an option of that name; an unknown backend has none."""
         if backend not in self._targets:
@@ -117,6 +128,18 @@ class Registry:
     def measured_on(self, spec: EngineSpec) -> str | None:
         """What two measurements at once would disturb each other on: the device, or the server's address."""
         return self.device(spec) or _place_of(spec.options.get("url"))
+
+
+def _start_problem(engine: type[Engine], spec: EngineSpec) -> str | None:
+    """What an engine's `check` says; that of a base does not count for a class with its own start."""
+    starts = next((base for base in getattr(engine, "__mro__", ()) if "start" in vars(base)), None)
+    if starts is None or "check" not in vars(starts):
+        return None
+    try:
+        engine.check(spec)  # type: ignore[attr-defined]
+    except EngineError as error:
+        return str(error)
+    return None
 
 
 def _cache_problems(engine: type[Engine], spec: EngineSpec) -> Iterator[str]:

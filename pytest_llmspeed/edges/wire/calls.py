@@ -33,8 +33,17 @@ class Head:
     headers: tuple[tuple[str, str], ...]
 
 
-Put = Callable[[Head | bytes], None]
-"""Takes the head of a reply, then the pieces of its body; never blocks."""
+class Put(Protocol):
+    """Takes the head of a reply, then the pieces of its body; never blocks."""
+
+    def __call__(self, item: Head | bytes) -> None:
+        """Take in the next of them."""
+        ...
+
+    @property
+    def is_full(self) -> bool:
+        """True while the caller has so much to read that more should wait."""
+        ...
 
 
 class Answerer(Protocol):

@@ -27,6 +27,7 @@ __tracebackhide__ = hides_our_frames
 
 AZURE = "/openai/"
 """Where an `AzureOpenAI` client sends its calls, whatever path its server was configured with."""
+MOST_UNREAD = 8 * 2**20
 CLOSE_S = 5.0
 """How long the end of a client waits for the calls that it cancels."""
 
@@ -46,6 +47,34 @@ class End:
 Item = Head | bytes | End
 Cancel = Callable[[], None]
 Loop = asyncio.AbstractEventLoop
+
+
+class Mailbox:
+    """Delivers a reply to its caller, and knows how much of it the caller has not taken yet.
+
+    One thread puts, another may take: each has a count of its own.
+    """
+
+    def __init__(self, deliver: Callable[[Item], None]) -> None:
+        self._deliver = deliver
+        self._put_size = self._taken_size = 0
+
+    def __call__(self, item: Head | bytes) -> None:
+        """Deliver an item."""
+        if isinstance(item, bytes):
+            self._put_size += len(item)
+        self._deliver(item)
+
+    def taken(self, item: Item) -> Item:
+        """Note that the caller has taken an item; return it."""
+        if isinstance(item, bytes):
+            self._taken_size += len(item)
+        return item
+
+    @property
+    def is_full(self) -> bool:
+        """True while more lies unread than any honest answer is ahead of a slow caller."""
+        return self._put_size - self._taken_size > MOST_UNREAD
 
 
 class Seam:
@@ -147,13 +176,15 @@ class BlockingTransport(Transport):
         if call is None:
             return refusal
         items: SimpleQueue[Item] = SimpleQueue()
-        work = self._start(None, self._seam.answerer.serve(call, items.put), items.put)
+        mailbox = Mailbox(items.put)
+        work = self._start(None, self._seam.answerer.serve(call, mailbox), items.put)
         try:
             head = self._seam.head(items.get())
         except BaseException:
             work.cancel()
             raise
-        return self._seam.response(head, self._stream(self._seam, items.get, work.cancel))
+        stream = self._stream(self._seam, lambda: mailbox.taken(items.get()), work.cancel)
+        return self._seam.response(head, stream)
 
     def close(self) -> None:
         """Cancel what is under way and wait for its end."""
@@ -182,31 +213,39 @@ class AsyncTransport(Transport):
         items: asyncio.Queue[Item] = asyncio.Queue()
         answerer = self._seam.answerer
         if isinstance(answerer, Tap) and answerer.lives_anywhere:
-            head, cancel = await self._begin_here(answerer, call, items)
+            head, cancel, mailbox = await self._begin_here(answerer, call, items)
         else:
-            head, cancel = await self._begin_there(answerer, call, items)
-        return self._seam.response(head, self._stream(self._seam, items.get, cancel))
+            head, cancel, mailbox = await self._begin_there(answerer, call, items)
 
-    async def _begin_here(self, tap: Tap, call: Call, items: asyncio.Queue[Item]) -> tuple[Head, Cancel]:
+        async def take() -> Item:
+            return mailbox.taken(await items.get())
+
+        return self._seam.response(head, self._stream(self._seam, take, cancel))
+
+    async def _begin_here(
+        self, tap: Tap, call: Call, items: asyncio.Queue[Item]
+    ) -> tuple[Head, Cancel, Mailbox]:
         try:
             reply = await tap.open(call)
         except (TransportError, TimeoutError) as error:
             raise self._seam.raised(error, connected=False) from None
-        work = self._start(asyncio.get_running_loop(), reply.pump(items.put_nowait), items.put_nowait)
-        return reply.head, work.cancel
+        mailbox = Mailbox(items.put_nowait)
+        work = self._start(asyncio.get_running_loop(), reply.pump(mailbox), items.put_nowait)
+        return reply.head, work.cancel, mailbox
 
     async def _begin_there(
         self, answerer: Answerer, call: Call, items: asyncio.Queue[Item]
-    ) -> tuple[Head, Cancel]:
+    ) -> tuple[Head, Cancel, Mailbox]:
         loop = asyncio.get_running_loop()
 
         def put(item: Item) -> None:
             with suppress(RuntimeError):  # the caller's loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(items.put_nowait, item)
 
-        work = self._start(None, answerer.serve(call, put), put)
+        mailbox = Mailbox(put)
+        work = self._start(None, answerer.serve(call, mailbox), put)
         try:
-            return self._seam.head(await items.get()), work.cancel
+            return self._seam.head(await items.get()), work.cancel, mailbox
         except BaseException:
             work.cancel()
             raise

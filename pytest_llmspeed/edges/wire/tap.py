@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 
 from pytest_llmspeed.core.errors import hides_our_frames
 from pytest_llmspeed.core.exchange import Exchange
@@ -28,6 +29,7 @@ NO_KEY = "no-key"
 """What SDK clients are given where the server has no key: they insist on one. It is not sent."""
 DRAIN_S = 0.25
 """How long a stream whose caller has seen enough may take to end by itself."""
+PAUSE_S = 0.01
 SLACK = 0.1
 """By this share a time-out may be late: timers are not set anew for each chunk."""
 OUR_OWN = frozenset({"host", "content-length", "transfer-encoding", "connection", "accept-encoding"})
@@ -147,22 +149,28 @@ class TappedReply:
             put(rest)
         await self._end(None)
 
-    async def _read(self, put: Put) -> None:
+    async def _read(self, put: Put | None) -> None:
+        """Read on; a caller that is far behind is waited for, and its time limit with it."""
         now_s, patience_s = asyncio.get_running_loop().time, self._call.timeout_s
         renewed_s = now_s()
         async with asyncio.timeout(None if patience_s is None else (1 + SLACK) * patience_s) as limit:
             async for chunk, stamp_s in self._response.chunks():
                 self._take(chunk, stamp_s, put)
+                if put is not None and put.is_full:
+                    limit.reschedule(None)
+                    while put.is_full:
+                        await asyncio.sleep(PAUSE_S)
+                    renewed_s = -inf
                 if patience_s is not None and now_s() > renewed_s + SLACK * patience_s:
                     renewed_s = now_s()
                     limit.reschedule(renewed_s + (1 + SLACK) * patience_s)
 
-    def _take(self, chunk: bytes, stamp_s: float, put: Put) -> None:
+    def _take(self, chunk: bytes, stamp_s: float, put: Put | None) -> None:
         if self._record:
             self._record.pieces.append((chunk, stamp_s))
         if self._filter:
             chunk = self._filter.feed(chunk)
-        if chunk:
+        if chunk and put is not None:
             put(chunk)
 
     async def _end(self, error: BaseException | None) -> None:
@@ -170,7 +178,7 @@ class TappedReply:
             if isinstance(error, asyncio.CancelledError) and self._record and self._record.is_finished:
                 with suppress(TransportError, TimeoutError):
                     async with asyncio.timeout(DRAIN_S):
-                        await self._read(lambda _: None)
+                        await self._read(None)
         finally:
             self.drop(error)
 
