@@ -129,8 +129,13 @@ def gated_metrics(budgets: Sequence[Budget]) -> tuple[str, ...]:
 
 
 def compared_metrics(series: Series, budgets: Sequence[Budget]) -> tuple[str, ...]:
-    """Return the metrics that a series is compared in: of a load its throughput too."""
+    """Return the metrics that a series is compared in: of a load its throughput too.
+
+    Answers that are not streamed have one time only, from end to end: then that is compared.
+    """
     metrics = gated_metrics(budgets)
+    if "e2e_ms" in series.values and not any(metric in series.values for metric in GATED):
+        metrics = (*metrics, "e2e_ms")
     return tuple(dict.fromkeys((*metrics, "throughput_tps"))) if series.of_load else metrics
 
 
@@ -174,7 +179,7 @@ def _comparisons(record: TestRecord, case: Case) -> Iterator[Comparison]:
                 found = _with_figures(_compare(case, stratum, metric), record, case, stratum, metric)
                 yield replace(found, prompt_tokens=prompt_tokens)
     if not any_value and case.now.series:
-        yield Comparison(Verdict.INCONCLUSIVE, advice.no_time(), metric="ttft_ms")
+        yield Comparison(Verdict.INCONCLUSIVE, advice.no_time(), metric="e2e_ms")
     elif not any_value and any("overlapped" in sample.flags for sample in record.measurement.samples):
         yield Comparison(Verdict.INCONCLUSIVE, advice.all_at_once(), metric="ttft_ms")
 
@@ -289,6 +294,7 @@ def _about_the_requests(record: TestRecord) -> Iterator[str]:
         yield advice.client_lag(lagged, len(samples))
     if cut := sum("short" in sample.flags for sample in samples):
         yield advice.short(cut, len(samples))
+    yield from (load.not_compared for load in record.measurement.loads if load.counted and load.not_compared)
     hit_rate = record.measurement.cache_hit_rate
     if hit_rate and record.backend and record.backend.prefix_cache == "cold":
         yield advice.not_cold(hit_rate)

@@ -207,7 +207,7 @@ def inconclusive(found: Comparison) -> str:
 
 def unseen(visible: float) -> str:
     """What a comparison that decided nothing could not have seen."""
-    return f"slowdowns below {size(visible)} cannot be seen"
+    return f"a slowdown under {size(visible)} would not show"
 
 
 def _next_step(found: Comparison) -> str:
@@ -232,8 +232,8 @@ def no_full_session(least: int) -> str:
 
 
 def no_time() -> str:
-    """Why a test whose answers have no time to first token is not compared."""
-    return "no request gave a time to first token or per token; set a budget on e2e_ms: that is compared"
+    """Why a test whose answers have no time at all is not compared."""
+    return "no request gave a time that can be compared"
 
 
 def all_at_once() -> str:

@@ -50,11 +50,14 @@ def too_much_at_once(asked: int, served: int, backend: str) -> str:
     )
 
 
-def too_short(requests: int, least: int, why: str) -> str:
+def too_short(requests: int, least: int) -> str:
     """The load cannot be cut into parts that can be compared."""
-    return (
-        f"requests={requests}: {why}, so that baselines have ten parts to compare; ask for at least {least}"
-    )
+    return f"a load with requests={requests} is not compared with a baseline: that needs at least {least}"
+
+
+def too_few_answers(answers: int, least: int) -> str:
+    """The load ended before there were answers enough to compare."""
+    return f"a load with {answers} answers is not compared with a baseline: that needs at least {least}"
 
 
 def trace_too_short(requests: int, rows: int) -> str:

@@ -59,6 +59,7 @@ def _kept(load: LoadResult) -> dict[str, Any]:
         "blocks": {metric: [rounded(value) for value in values] for metric, values in load.blocks.items()},
         "invalid": list(load.invalid),
         "notes": list(load.notes),
+        "not_compared": load.not_compared,
     }
 
 
@@ -73,6 +74,7 @@ def load_from_builtins(shown: Mapping[str, Any], samples: Sequence[Sample]) -> L
         blocks={metric: tuple(values) for metric, values in shown["blocks"].items()},
         invalid=tuple(shown["invalid"]),
         notes=tuple(shown.get("notes", ())),
+        not_compared=shown.get("not_compared"),
         **{name: shown[name] for name in known},
         **{name: shown.get(name, default) for name, default in ADDED.items()},
     )

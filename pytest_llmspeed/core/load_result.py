@@ -60,6 +60,8 @@ class LoadResult:
     blocks: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     invalid: tuple[str, ...] = ()
     counted: bool = True
+    not_compared: str | None = None
+    """Why no baseline is held against it although one should be: it is too short."""
     not_sent: int = 0
     offered_per_s: float | None = None
     notes: tuple[str, ...] = ()

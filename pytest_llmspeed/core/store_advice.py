@@ -50,6 +50,6 @@ def gone(identities: Sequence[str]) -> str:
     them = "test has a baseline but was" if len(identities) == 1 else "tests have baselines but were"
     return (
         f"{len(identities)} {them} not collected: {shown}; "
-        f"if gone for good, this ends with the next pytest {UPDATE}, "
-        "and llmspeed baseline prune --gone 'PATTERN' deletes what only they need"
+        f"if you removed or renamed them, run pytest {UPDATE} once and this message stops; "
+        "llmspeed baseline prune --gone 'PATTERN' deletes their files"
     )

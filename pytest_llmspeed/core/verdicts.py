@@ -126,11 +126,16 @@ class BudgetCheck:
 
     @property
     def close_call(self) -> bool:
-        """True if the interval of the statistic contains the limit (unless that is a plain zero)."""
+        """True if the interval of the statistic reaches the limit (unless that is a plain zero).
+
+        A bound that is not known, for want of requests, reaches nothing.
+        """
         if self.ci is None or self.observed is None or self.limit == 0:
             return False
         low, high = self.ci
-        return (low is None or low <= self.limit) and (high is None or high >= self.limit)
+        if self.observed <= self.limit:
+            return high is not None and high >= self.limit
+        return low is not None and low <= self.limit
 
 
 def severity(found: Comparison) -> tuple[int, float]:

@@ -224,6 +224,7 @@ class LLMClient:
         requests: int | None = None,
         duration_s: float | None = None,
         slo: Mapping[str, float] | None = None,
+        stop_early: bool = True,
         model: str | None = None,
         max_tokens: int | None = MAX_TOKENS,
         output_tokens: int | None = None,
@@ -234,7 +235,10 @@ class LLMClient:
         extra_body: Mapping[str, Any] | None = None,
         label: str | None = None,
     ) -> Curve:
-        """Return the curve of loads from the lowest on; it ends early where more of it only waits longer.
+        """Return the curve of loads from the lowest on.
+
+        It ends early where more load only waits longer (`stop_early=False`: it runs all of them, unless
+        one fails).
 
         `requests` or `duration_s` are those of each load. The test's budgets are held against the
         highest load that keeps them. Raises as `load` does.
@@ -268,6 +272,7 @@ class LLMClient:
             lambda load: run_load(load, self._engine, self._loop, self._recorder, self._recorder.watch),
             budgets,
             self._recorder,
+            stop_early=stop_early,
         )
 
     def rounds(self, count: int = LEAST_ROUNDS, warmup: int = WARMUP) -> Iterator[int]:

@@ -65,6 +65,8 @@ class Load:
     label: str | None = None
     counted: bool = True
     compared: bool = True
+    too_short: str | None = None
+    """Why it has too few requests for a baseline; it is measured all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,7 @@ def ask_load(
     duration_s = None if duration_s is None else _number("duration_s", duration_s)
     requests = None if requests is None else _whole("requests", requests)
     requests = _requests(arrivals, requests, duration_s, least_requests)
+    too_short = _too_short(arrivals, requests)
     due_s = None if arrivals.concurrency else _due_s(arrivals, requests, duration_s)
     warmup = _warmup(arrivals) if warmup is None else _whole("warmup", warmup)
     if warmup < 0:
@@ -137,7 +140,7 @@ def ask_load(
         "duration_s": duration_s,
         "workload": workload.hash,
     }
-    return Load(plan, asked, _declared(asked, template, label), limits, label)
+    return Load(plan, asked, _declared(asked, template, label), limits, label, too_short=too_short)
 
 
 def _check_endpoint(plan: LoadPlan) -> None:
@@ -178,17 +181,24 @@ def _requests(arrivals: Arrivals, requests: int | None, duration_s: float | None
         if not 0 < duration_s < inf:
             raise SettingsError(f"duration_s={duration_s}: a load takes some time, and ends")
         return None
-    if arrivals.concurrency is not None:
-        needed, why = BLOCKS * arrivals.concurrency, "a closed loop is to fill its slots ten times"
-    else:
-        needed, why = LEAST_OPEN, "an open load is to have five requests in each part"
     if requests is None:
+        needed = _comparable(arrivals)
         requests = len(arrivals.trace.rows) if arrivals.trace is not None else max(needed, least)
-    if requests < needed:
-        raise SettingsError(load_advice.too_short(requests, needed, why))
+    if requests < 1:
+        raise SettingsError(f"requests={requests}: a load sends at least one")
     if arrivals.trace is not None and requests > len(arrivals.trace.rows):
         raise SettingsError(load_advice.trace_too_short(requests, len(arrivals.trace.rows)))
     return requests
+
+
+def _comparable(arrivals: Arrivals) -> int:
+    """How many requests a baseline needs: each slot filled ten times, or five arrivals in each part."""
+    return LEAST_OPEN if arrivals.concurrency is None else BLOCKS * arrivals.concurrency
+
+
+def _too_short(arrivals: Arrivals, requests: int | None) -> str | None:
+    needed = _comparable(arrivals)
+    return load_advice.too_short(requests, needed) if requests is not None and requests < needed else None
 
 
 def _due_s(arrivals: Arrivals, requests: int | None, duration_s: float | None) -> tuple[float, ...]:
@@ -301,6 +311,7 @@ def result_of(
     client = _health(outcome, exchanges, answered, slots)
     peak, length_s = peak_concurrency(answered), window.length_s if window else None
     tokens, succeeded = output_tokens(answered), sum(each.counts for each in answered)
+    parts = blocks(answered, window) if load.compared and not load.too_short else {}
     return LoadResult(
         asked=load.asked,
         samples=tuple(each.sample for each in answered),
@@ -315,7 +326,8 @@ def result_of(
         label=load.label,
         stratum=stratum,
         client=client,
-        blocks=blocks(answered, window) if load.compared else {},
+        blocks=parts,
+        not_compared=_not_compared(load, parts, succeeded),
         invalid=faults(answered, client, slots=slots, queues_here=queues_here, peak=peak, lost=outcome.lost),
         counted=load.counted,
         not_sent=outcome.not_sent,
@@ -331,6 +343,13 @@ def _came_s(sent: Sequence[Sent], exchanges: Sequence[Exchange], queues_here: bo
         for each, found in zip(sent, exchanges, strict=True)
         if each.due_s is not None
     ]
+
+
+def _not_compared(load: Load, parts: Mapping[str, Sequence[float]], answers: int) -> str | None:
+    """Why no baseline can be held against a load that should have one; a sweep's have none."""
+    if load.too_short or not load.compared or parts:
+        return load.too_short
+    return load_advice.too_few_answers(answers, BLOCKS)
 
 
 def _answered(load: Load, sent: Sent, found: Exchange, stratum: str, origin_s: float) -> Answered:

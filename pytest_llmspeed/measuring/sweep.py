@@ -40,21 +40,25 @@ def run_sweep(
     run: Callable[[Load], LoadResult],
     budgets: Sequence[Budget],
     recorder: Recorder,
+    *,
+    stop_early: bool = True,
 ) -> Curve:
-    """Run the loads, and return their curve.
+    """Run the loads, and return their curve. All of them are checked before the first is run.
 
     Of its loads only one is held against the test's budgets: the highest that keeps them, or the lowest
     where none does. None is compared with a baseline, since which one it is may change from run to run.
     """
     by = "rate" if levels[0][1].concurrency is None else "concurrency"
-    declared = _declared(by, levels, ask(levels[0][1]))
+    asked = [(level, ask(arrivals)) for level, arrivals in levels]
+    declared = _declared(by, levels, asked[0][1])
     curve = Curve(by, (), bool(budgets))
-    for level, arrivals in levels:
-        load = run(replace(ask(arrivals), declared=declared, counted=False, compared=False))
+    for level, each in asked:
+        load = run(replace(each, declared=declared, counted=False, compared=False))
         point = point_of(level, load, budgets)
         before = curve.points[-1:]
         curve = replace(curve, points=(*curve.points, point))
-        if reason := _reason_to_stop(curve, saturated=any(is_saturated(low, point) for low in before)):
+        saturated = stop_early and any(is_saturated(low, point) for low in before)
+        if reason := _reason_to_stop(curve, saturated=saturated):
             curve = replace(curve, stopped=reason if level != levels[-1][0] else None)
             break
     counted = curve.highest or curve.points[0]

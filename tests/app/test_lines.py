@@ -152,13 +152,22 @@ def test_one_request_is_singular():
 def test_what_is_inconclusive_shows_what_it_could_not_see():
     """The smallest slowdown that would have been called slower."""
     found = replace(SLOWER, verdict=Verdict.INCONCLUSIVE, visible=1.27)
-    assert rows(a_record(found))[0][-1] == "inconclusive: blind below 27%"
+    assert rows(a_record(found))[0][-1] == "inconclusive: a slowdown under 27% would not show"
 
 
 def test_a_close_call_is_shown_as_one():
     """Its row, with -v, says that the budget was kept only just."""
     check = BudgetCheck("ttft_ms", 300.0, 290.0, True, (280.0, 310.0))
     assert rows(a_record(budgets=(check,)), verbose=True)[0][-1] == "budget kept, a close call"
+
+
+def test_a_test_without_a_baseline_has_one_row():
+    """All its figures stand in it; with -v each metric has its own."""
+    unknown = [
+        Comparison(Verdict.NO_BASELINE, metric=m, now=n) for m, n in (("ttft_ms", 99.0), ("tpot_ms", 20.0))
+    ]
+    assert [row[1:4] for row in rows(a_record(*unknown))] == [["ttft_ms, tpot_ms", "–", "99 ms, 20 ms"]]
+    assert len(rows(a_record(*unknown), verbose=True)) == 2
 
 
 def test_an_interrupted_test_shows_how_far_it_came():
@@ -203,14 +212,18 @@ def test_counts_go_from_the_gravest_to_the_mildest():
         a_record(),
     ]
     assert counts(records) == (
-        "4 tests measured: 1 slower, 1 without baseline, 2 passed, 1 not measured, 2 budgets missed"
+        "4 tests measured: 1 slower, 1 without baseline, 1 passed, 1 failed by a budget, 1 not measured, "
+        "2 budgets missed"
     )
 
 
 def test_a_single_missed_budget_is_singular():
     """Grammar is part of trust."""
     missed = BudgetCheck("ttft_ms", 1.0, 2.0, False)
-    assert counts([a_record(PASSED, budgets=(missed,))]) == "1 test measured: 1 passed, 1 budget missed"
+    assert (
+        counts([a_record(PASSED, budgets=(missed,))])
+        == "1 test measured: 1 failed by a budget, 1 budget missed"
+    )
 
 
 def test_the_report_is_written_with_its_folder(tmp_path):

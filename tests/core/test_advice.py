@@ -117,7 +117,7 @@ def test_inconclusive_says_what_would_be_seen_and_what_would_help():
         more_sessions=((1.2, 2), (1.1, 6)),
     )
     assert advice.inconclusive(found) == (
-        "tpot_ms of 'chat' is undecided: sessions differ as much; slowdowns below 32% cannot be seen; "
+        "tpot_ms of 'chat' is undecided: sessions differ as much; a slowdown under 32% would not show; "
         "store 2 more sessions to see 20%: pytest --llmspeed-update-baseline"
     )
 
@@ -128,7 +128,7 @@ def test_sessions_that_would_not_help_are_not_asked_for():
         Verdict.INCONCLUSIVE, "x", "tpot_ms", visible=1.9, more_sessions=((1.2, None), (1.1, None))
     )
     assert advice.inconclusive(found).endswith(
-        "slowdowns below 90% cannot be seen; "
+        "a slowdown under 90% would not show; "
         "more sessions would not help: raise rounds=, or use a quieter machine"
     )
 

@@ -35,6 +35,21 @@ def test_a_sweep_stops_once_it_is_saturated(loop: LoopThread) -> None:
     assert curve.highest is curve.knee
 
 
+def test_a_sweep_can_run_all_its_loads(loop: LoopThread) -> None:
+    """Beyond its knee too, if that is asked; levels too short for a baseline are measured like others."""
+    curve = client(loop).sweep("hello", concurrency=[1, 8, 16, 32], requests=40, stop_early=False)
+    assert levels(curve) == [1, 8, 16, 32]
+    assert curve.stopped is None
+
+
+def test_all_loads_of_a_sweep_are_checked_before_the_first_runs(loop: LoopThread) -> None:
+    """A level that cannot be run costs no time on the others."""
+    llm_client = client(loop)
+    with pytest.raises(SettingsError, match="concurrency=0"):
+        llm_client.sweep("hello", concurrency=[4, 0])
+    assert not llm_client.measurement.samples
+
+
 def test_a_sweep_that_does_not_saturate_has_no_knee(loop: LoopThread) -> None:
     """All its loads are run."""
     curve = client(loop).sweep("hello", concurrency=[1, 2, 4])

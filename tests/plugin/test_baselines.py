@@ -419,7 +419,7 @@ def test_tests_that_no_longer_exist_are_reported_on_a_full_run(project: Project,
     project.write(BOTH.replace("test_old", "test_new"))
     shows(
         project.run("-n", workers),
-        "1 test has a baseline but was not collected: test_it.py::test_old; if gone for good, this ends",
+        "1 test has a baseline but was not collected: test_it.py::test_old; if you removed or",
     )
     assert "not collected" not in project.run("-n", workers, "test_it.py").stdout.str()
 

@@ -81,6 +81,19 @@ def test_a_load_is_compared_with_its_baseline(project: Project) -> None:
     assert project.verdicts()["throughput_tps"] == "slower"
 
 
+def test_a_load_too_short_for_a_baseline_is_measured_and_not_compared(project: Project) -> None:
+    """Its budgets hold, and one line says what a baseline would need."""
+    project.write(many("throughput_tps=1").replace("requests=80", "requests=10"))
+    result = project.run()
+    result.assert_outcomes(passed=1)
+    shows(
+        result,
+        "a load with requests=10 is not compared with a baseline: that needs at least 40",
+        "1 test measured: 1 not compared",
+    )
+    assert project.test()["budgets"][0]["kept"]
+
+
 def test_the_store_keeps_the_blocks_of_a_load_not_its_requests(project: Project) -> None:
     """So that a session of thousands of requests stays small."""
     import json

@@ -22,6 +22,7 @@ from pytest_llmspeed.core.verdicts import BudgetCheck, Comparison, Verdict, wors
 
 HEADERS = ("test", "metric", "baseline", "now", "change", "verdict")
 DASH = "–"
+OVER_BUDGET = "failed by a budget"
 
 Row = tuple[str, str, str, str, str, str]
 Said = tuple[tuple[str, ...], str]
@@ -37,7 +38,12 @@ def rows(record: TestRecord, *, verbose: bool) -> Iterator[Row]:
     for check in record.budgets:
         if verbose or check.kept is False:
             yield _budget_row(record, check)
-    for found in worst_of_each_metric(record.comparisons):
+    worst = worst_of_each_metric(record.comparisons)
+    unknown = [found for found in worst if found.verdict is Verdict.NO_BASELINE]
+    if len(unknown) > 1 and not verbose:
+        worst = [found for found in worst if found not in unknown]
+        yield _without_baseline(record, unknown)
+    for found in worst:
         if verbose or found.verdict is not Verdict.PASSED:
             yield _comparison_row(record, found)
     for answers in record.quality:
@@ -82,6 +88,13 @@ def _comparison_row(record: TestRecord, found: Comparison) -> Row:
         _change_and_place(found),
         _verdict(record, found),
     )
+
+
+def _without_baseline(record: TestRecord, unknown: Sequence[Comparison]) -> Row:
+    """One row for all metrics of a test that have nothing to be compared with."""
+    now = (DASH if found.now is None else quantity(found.now, found.metric) for found in unknown)
+    names = ", ".join(map(name, unknown))
+    return (record.nodeid, names, DASH, ", ".join(now), DASH, _verdict(record, unknown[0]))
 
 
 def _quality_row(record: TestRecord, found: SetFindings) -> Row:
@@ -129,7 +142,7 @@ def _verdict(record: TestRecord, found: Comparison) -> str:
     if found.verdict is Verdict.SUSPECT:
         return "suspect: may be slower"
     if found.verdict is Verdict.INCONCLUSIVE and found.visible is not None:
-        return f"inconclusive: blind below {size(found.visible)}"
+        return f"inconclusive: a slowdown under {size(found.visible)} would not show"
     return found.verdict.value.replace("_", " ")
 
 
@@ -182,6 +195,8 @@ def _word(record: TestRecord) -> str:
     """What the counting line calls a test."""
     if record.partial:
         return "interrupted"
+    if record.verdict not in (Verdict.INVALID, Verdict.SLOWER) and any(not c.kept for c in record.budgets):
+        return OVER_BUDGET
     if record.accepted is not None:
         return "accepted"
     if record.verdict is not None:
