@@ -277,10 +277,21 @@ class Run:
     def _problems(self) -> list[str]:
         """What could not be read or written, and what is stored of tests that are gone."""
         said = [store_advice.gone(lost)] if (lost := self._gone()) else []
+        if self.stored_files and (repeats := self._repeats()):
+            said.append(advice.same_job(repeats, self.facts.job))
         if self.settings.rounds is not None and self.records:
             said.append(advice.smoke_run(self.settings.rounds))
         untold = [self._not_stored] if self._not_stored and not self._write_problems else []
         return [*self.history.problems, *self._write_problems, *untold, *said]
+
+    def _repeats(self) -> int:
+        """How many stored sessions do not count, since one of the same CI job does."""
+        stored = [test for test in self.finished.tests if update.may_be_stored(test)]
+        held = (self._held_against.get(test.nodeid) or self._hold(test) for test in stored)
+        return sum(
+            not now.starts_level and now.replicate in {session.replicate for session in window.sessions}
+            for window, now in held
+        )
 
     def _gone(self) -> list[str]:
         """The stored tests that no longer exist; of a file that was not looked into nothing is known."""

@@ -192,6 +192,14 @@ def busy(found: Comparison) -> str:
     return f"{found.reason}; run it again when the machine is quiet (this run is not stored)"
 
 
+def same_job(sessions: int, job: str | None) -> str:
+    """Why sessions that were stored do not count."""
+    return (
+        f"{counted(sessions, 'session')} stored that will not count: an earlier one of the same CI job "
+        f"({job}) does; set LLMSPEED_JOB where several machines share a job's id"
+    )
+
+
 def smoke_run(rounds: int) -> str:
     """What a smoke run left out."""
     return f"--llmspeed-rounds={rounds}: only budgets were checked; nothing was compared with a baseline"

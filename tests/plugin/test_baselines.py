@@ -116,9 +116,14 @@ def test_old_run_files_stay_as_they_are(chat: Project) -> None:
 def test_five_sessions_of_one_ci_job_count_as_one(chat: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of one job share the mood of its machine."""
     monkeypatch.setenv("CI_JOB_ID", "77")
-    chat.record(5)
-    chat.run()
+    chat.record(4)
+    result = chat.run("--llmspeed-update-baseline")
     assert {found["sessions"] for found in chat.test()["comparisons"]} == {1}
+    shows(
+        result, "1 session stored that will not count: an earlier one of the same CI job (CI_JOB_ID=77) does"
+    )
+    monkeypatch.setenv("LLMSPEED_JOB", "another machine")
+    assert "will not count" not in str(chat.run("--llmspeed-update-baseline").outlines)
 
 
 def test_only_what_passed_is_stored(project: Project) -> None:
