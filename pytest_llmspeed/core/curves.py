@@ -44,6 +44,12 @@ class Capacity:
     requests_per_s_each: float
     assumptions: tuple[str, ...]
 
+    def __str__(self) -> str:
+        """The number of replicas, and what has to hold for it, a line each."""
+        replicas = f"{self.replicas} replica{'' if self.replicas == 1 else 's'}"
+        head = f"{replicas} at {self.requests_per_s_each:.3g} requests/s each, if:"
+        return "\n".join([head, *(f"  {assumption}" for assumption in self.assumptions)])
+
 
 @dataclass(frozen=True, slots=True)
 class Curve:

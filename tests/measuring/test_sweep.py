@@ -90,6 +90,7 @@ def test_capacity_leaves_headroom(loop: LoopThread) -> None:
         "at concurrency 8, the highest load that kept the budgets" in said for said in capacity.assumptions
     )
     assert any("40% of that stays free" in said for said in capacity.assumptions)
+    assert str(capacity).startswith(f"{capacity.replicas} replicas at ")
 
 
 def test_failed_requests_keep_no_budget(loop: LoopThread) -> None:
