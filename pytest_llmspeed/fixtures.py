@@ -55,6 +55,7 @@ def llm_backend(request: pytest.FixtureRequest, llm_backend_options: dict[str, A
         if not problems:
             try:
                 spec = _spec(run, state, llm_backend_options)
+                run.load_libraries()
                 lock = _locked(run, spec, request)
                 state.engine, state.leased = run.pool.lease(spec), state.plan.choice
                 state.place = spec.backend, run.environment_of(state.engine)

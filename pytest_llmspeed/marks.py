@@ -292,6 +292,23 @@ def _without(choice: Choice, parameters: str) -> str:
     return parameters.removesuffix(choice.id).removesuffix("-")
 
 
+def mistakes(items: Sequence[pytest.Item]) -> list[str]:
+    """Return a line for each mistake in marks and settings, with the tests that have it.
+
+    Those of tests that are skipped whatever happens do not count.
+    """
+    tests: dict[str, list[str]] = {}
+    for item in items:
+        for problem in () if item.get_closest_marker("skip") else state_of(item).plan.problems:
+            tests.setdefault(problem, []).append(item.nodeid)
+    return [f"  {_some_of(nodeids)}: {problem}" for problem, nodeids in tests.items()]
+
+
+def _some_of(nodeids: Sequence[str]) -> str:
+    more = len(nodeids) - 1
+    return nodeids[0] + (f" and {more} more test{'s' if more > 1 else ''}" if more else "")
+
+
 def late_problems(item: pytest.Item, state: TestState) -> Iterator[str]:
     """What marks ask of a test, now that its body has ended, that could not be done."""
     yield from state.plan.problems

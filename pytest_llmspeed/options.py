@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_llmspeed.app.run import Run
     from pytest_llmspeed.app.settings import Settings
 
@@ -70,13 +72,36 @@ def add(parser: pytest.Parser) -> None:
 
 
 def check(config: pytest.Config) -> None:
-    """Raise `UsageError` for options that contradict each other or cannot be carried out."""
+    """Raise `UsageError` for options and ini values that are wrong, or cannot be carried out."""
     given = config.option
+    configured = _ini(config)
     _check_smoke_run(given)
     if given.llmspeed_update_baseline or given.llmspeed_accept is not None:
         _check_update(config)
     elif given.llmspeed_store is not None:
         _check_store(read(config))
+    elif any(configured[name] != default for name, (_, default, _) in INI.items()):
+        _check_settings(read(config))
+    if reports_asked(config) and not given.collectonly:
+        _check_reports(read(config))
+
+
+def _check_settings(settings: Settings) -> None:
+    if problems := settings.problems():
+        raise pytest.UsageError("\n".join(problems))
+
+
+def _check_reports(settings: Settings) -> None:
+    """Raise `UsageError` for a report that could not be written."""
+    from pytest_llmspeed.app.reporting.report_file import check_writable
+    from pytest_llmspeed.core.errors import StoreError
+
+    try:
+        for report in (settings.json_file, settings.markdown_file):
+            if report is not None:
+                check_writable(report)
+    except StoreError as error:
+        raise pytest.UsageError(str(error)) from error
 
 
 def _check_store(settings: Settings) -> None:
@@ -119,11 +144,31 @@ def _check_smoke_run(given: argparse.Namespace) -> None:
         )
 
 
-def show(run: Run, terminal: pytest.TerminalReporter) -> None:
+def reports_asked(config: pytest.Config) -> bool:
+    """True if a report is to be written as a file, whatever ran."""
+    return config.option.llmspeed_json is not None or config.option.llmspeed_markdown is not None
+
+
+def _ini(config: pytest.Config) -> dict[str, Any]:
+    """The ini values by name; raises `UsageError` for one of a wrong type."""
+    values = {}
+    for name, (kind, _, _) in INI.items():
+        try:
+            values[name] = config.getini(f"llmspeed_{name}")
+        except (TypeError, ValueError, pytest.UsageError) as error:
+            wanted = {"bool": "true or false", "string": "a text"}.get(kind, kind)
+            place = config.inipath.name if config.inipath else "the configuration"
+            raise pytest.UsageError(f"llmspeed_{name} in {place} takes {wanted}: {error}") from None
+    return values
+
+
+def show(run: Run, terminal: pytest.TerminalReporter, mistakes: Sequence[str] = ()) -> None:
     """Write the closing section, if there is anything to say."""
     from pytest_llmspeed.core.foreign_text import harmless_lines
 
     lines = list(run.closing_section(verbose=terminal.verbosity > 0))
+    if mistakes:
+        lines = ["These tests cannot run:", *mistakes, *lines]
     if lines:
         terminal.section("llmspeed")
         for line in lines:
@@ -157,7 +202,7 @@ def read(config: pytest.Config) -> Settings:
         markdown=given.llmspeed_markdown,
         rounds=given.llmspeed_rounds,
         step_summary=os.environ.get(STEP_SUMMARY) or None,
-        ini={name: config.getini(f"llmspeed_{name}") for name in INI},
+        ini=_ini(config),
         cwd=Path(config.invocation_params.dir),
         ini_folder=config.inipath.parent if config.inipath else config.rootpath,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from pytest_llmspeed.app.run import Run
     from pytest_llmspeed.core.record import TestRecord
     from pytest_llmspeed.edges.engines.base import Engine
+
+
+PACKAGE = Path(__file__).parent
 
 
 class PerformanceFailure(pytest.fail.Exception):  # type: ignore[misc, name-defined]
@@ -29,7 +33,6 @@ class PerformanceFailure(pytest.fail.Exception):  # type: ignore[misc, name-defi
 
 def fail_if_wrong(state: TestState) -> None:
     """Fail a test in its set-up for what is wrong with its marks and settings."""
-    __tracebackhide__ = True
     if state.plan.problems:
         pytest.fail("\n".join(state.plan.problems), pytrace=False)
 
@@ -141,6 +144,19 @@ def _on_engine(record: TestRecord, engine: Engine, run: Run) -> TestRecord:
         backend=replace(engine.backend, load_s=running.load_s),
         measurement=replace(record.measurement, peak_memory_mib=running.peak_memory_mib),
     )
+
+
+def point_at_the_test(
+    report: pytest.TestReport, item: pytest.Item, raised: pytest.ExceptionInfo[BaseException]
+) -> None:
+    """Let a failure without a traceback that is ours name the line of the test, not one of the plugin."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    error = raised.value
+    if crash is None or not isinstance(error, pytest.fail.Exception) or error.pytrace:
+        return
+    if any(Path(str(entry.path)).is_relative_to(PACKAGE) for entry in list(raised.traceback)[-2:]):
+        path, line, _ = item.reportinfo()
+        report.longrepr.reprcrash = replace(crash, path=str(path), lineno=(line or 0) + 1)  # type: ignore[union-attr]
 
 
 def attach(report: pytest.TestReport, item: pytest.Item) -> None:

@@ -75,6 +75,8 @@ class LLMSpeed:
         self._deselected = False
         self._interrupted = False
         self._backends: dict[Path, Mapping[str, str]] = {}
+        self._mistakes: list[str] = []
+        self._is_plain = False
 
     @cached_property
     def run(self) -> Run:
@@ -134,17 +136,23 @@ class LLMSpeed:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        plans = [(item, state.plan) for item in session.items if (state := state_or_none(item))]
-        if not plans:
+        items = [item for item in session.items if uses_plugin(item)]
+        if not items:
             return
-        self.run.count_selected(sum(plan.comparisons for _, plan in plans))
-        if self.is_full_run and not session.testsfailed:
-            from pytest_llmspeed.marks import identity_of
+        from pytest_llmspeed.marks import identity_of, mistakes, state_of
 
+        self.run.count_selected(sum(state_of(item).plan.comparisons for item in items))
+        if self.is_full_run and not session.testsfailed:
             self._note_collected(sorted(map(identity_of, session.items)))
-        wrong = [f"  {item.nodeid}: {problem}" for item, plan in plans for problem in plan.problems]
-        if wrong and not is_worker(self.config):
-            raise pytest.UsageError("\n".join(["pytest-llmspeed cannot run these tests:", *wrong]))
+        self._mistakes = mistakes(items)
+        if self._mistakes and self._stops_at_mistakes:
+            raise pytest.UsageError("\n".join(["pytest-llmspeed cannot run these tests:", *self._mistakes]))
+
+    @property
+    def _stops_at_mistakes(self) -> bool:
+        """True if wrong marks end the run; else they fail their own tests, in the set-up."""
+        option = self.config.option
+        return not (is_worker(self.config) or option.collectonly or option.continue_on_collection_errors)
 
     def _note_collected(self, identities: list[str]) -> None:
         """Keep what was collected; of a worker it goes to the controller, which collects nothing itself."""
@@ -187,10 +195,12 @@ class LLMSpeed:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
-        self, item: pytest.Item
+        self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         __tracebackhide__ = True
         report = yield
+        if call.excinfo is not None:
+            outcome.point_at_the_test(report, item, call.excinfo)
         outcome.attach(report, item)
         return report
 
@@ -201,21 +211,36 @@ class LLMSpeed:
     def pytest_keyboard_interrupt(self) -> None:
         self._interrupted = True
 
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        if not self.is_used:
-            return
+    @pytest.hookimpl(wrapper=True)
+    def pytest_sessionfinish(
+        self, session: pytest.Session, exitstatus: int
+    ) -> Generator[None, object, object]:
+        """Write reports and baselines; stop engines once the fixtures of an interrupted test have ended."""
+        __tracebackhide__ = True
+        self._is_plain = not self.is_used  # to write a report makes a run
         try:
-            complete = outcome.is_complete(exitstatus) and not self._interrupted
-            if not is_worker(self.config) and not outcome.finish(self.run, complete=complete):
-                session.exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
+            if self._writes:
+                complete = outcome.is_complete(exitstatus) and not self._interrupted
+                if not outcome.finish(self.run, complete=complete):
+                    session.exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
+            return (yield)
         finally:
-            self.run.close()
+            if self.is_used:
+                self.run.close()
+
+    @property
+    def _writes(self) -> bool:
+        """True if this process writes reports: where no test was measured only those that were asked for."""
+        if is_worker(self.config) or self.config.option.collectonly:
+            return False
+        return self.is_used or options.reports_asked(self.config)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self.is_used:
-            options.show(self.run, terminalreporter)
-        elif self.config.option.llmspeed_update_baseline:
+        if self._is_plain and self.config.option.llmspeed_update_baseline:
             options.show_unused(terminalreporter)
+        if self.is_used:
+            wrong = self._mistakes if self.config.option.collectonly else []
+            options.show(self.run, terminalreporter, wrong)
 
     def pytest_unconfigure(self) -> None:
         if self.is_used:

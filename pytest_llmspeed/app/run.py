@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 
 from pytest_llmspeed.app import update
@@ -97,6 +98,12 @@ class Run:
         """A path as a person would type it here: relative where it lies below the working directory."""
         here = self.settings.cwd.resolve()
         return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+    @staticmethod
+    def load_libraries() -> None:
+        """Import what the judgement needs: before an engine starts, whose memory would seem to hold it."""
+        for library in ("numpy", "scipy.special", "scipy.stats"):
+            import_module(library)
 
     def environment_of(self, engine: Engine) -> str:
         """The environment that a session on `engine` belongs to."""

@@ -66,12 +66,20 @@ class LoopThread:
         self._thread = threading.Thread(target=self.loop.run_forever, name="llmspeed-loop", daemon=True)
         self._thread.start()
 
+    @property
+    def is_closed(self) -> bool:
+        """True once the loop has ended, and with it all that lived in it."""
+        return self.loop.is_closed()
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` to its end and return what it returns.
 
         Where the wait is interrupted (Ctrl-C, a time limit of the test), the work is cancelled and
         has ended before the interruption goes on.
         """
+        if self.is_closed:
+            work.close()
+            raise RuntimeError("the event loop of this run has ended: nothing can be sent any more")
         ended = threading.Event()
         future: Future[T] | None = None
         try:
@@ -92,7 +100,7 @@ class LoopThread:
 
     def close(self) -> None:
         """Cancel what still runs and end the thread. Closing twice is fine."""
-        if self.loop.is_closed():
+        if self.is_closed:
             return
         self._cancel_all()
         self.loop.call_soon_threadsafe(self.loop.stop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from pytest_llmspeed.edges.wire.tap import Tap
 from pytest_llmspeed.measuring.recorder import Recorder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from httpx2 import AsyncClient, Client
     from openai import AsyncOpenAI, OpenAI
@@ -77,13 +78,22 @@ class SDKClients:
         return self._async_http
 
     def close(self) -> None:
-        """Close the clients: what is still under way is cancelled."""
-        if self._http is not None:
-            self._http.close()
-        if self._async_http is not None:
-            self._loop.run(self._async_http.aclose())
-        if "_tap" in self.__dict__ and self._tap:
-            self._loop.run(self._tap.close())
+        """Close the clients: what is still under way is cancelled.
+
+        Each is closed, also if an interruption ends the closing of another.
+        """
+        with ExitStack() as closing:
+            if "_tap" in self.__dict__ and self._tap:
+                closing.callback(self._finish, self._tap.close)
+            if self._async_http is not None:
+                closing.callback(self._finish, self._async_http.aclose)
+            if self._http is not None:
+                closing.callback(self._http.close)
+
+    def _finish(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run the closing of something in the loop; with a loop that has ended it has ended too."""
+        if not self._loop.is_closed:
+            self._loop.run(close())
 
     @property
     def _settings(self) -> dict[str, Any]:

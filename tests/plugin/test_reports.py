@@ -104,10 +104,18 @@ def test_without_a_terminal_the_run_is_the_same(project: Project) -> None:
     assert project.test("test_chat")["outcome"] == "failed"
 
 
+TAKEN_MEANWHILE = """
+    from pathlib import Path
+
+    def test_it(llm_client):
+        Path("taken").write_text("a file")
+        llm_client.measure("x")
+"""
+
+
 def test_a_report_that_cannot_be_written_is_told(project: Project) -> None:
-    """The run then does not end well."""
-    project.write("def test_it(llm_client): llm_client.measure('x')")
-    (project.path / "taken").write_text("a file")
+    """The path was fine when the run began. The run then does not end well."""
+    project.write(TAKEN_MEANWHILE)
     result = project.pytester.runpytest_inprocess("--llmspeed-json=taken/report.json")
     assert result.ret == 1
     shows(result, "the report cannot be written to")
@@ -126,8 +134,7 @@ def test_the_markdown_report_has_what_failed_and_all_rows_folded(project: Projec
 
 def test_a_markdown_report_that_cannot_be_written_is_told(project: Project) -> None:
     """The run then does not end well, and the baseline and the other reports are written all the same."""
-    project.write("def test_it(llm_client): llm_client.measure('x')")
-    (project.path / "taken").write_text("a file")
+    project.write(TAKEN_MEANWHILE)
     result = project.run("--llmspeed-markdown=taken/report.md", "--llmspeed-update-baseline")
     assert result.ret == 1
     shows(result, "the report cannot be written to")

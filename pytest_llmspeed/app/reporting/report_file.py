@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 from pytest_llmspeed.core.errors import StoreError
+
+
+def check_writable(path: Path) -> None:
+    """Raise `StoreError` if a report could not be written to `path`; nothing is created or changed."""
+    existing = next((part for part in (path, *path.parents) if part.exists()), path)
+    reason = None
+    if path.is_dir():
+        reason = "it is a folder"
+    elif existing != path and not existing.is_dir():
+        reason = f"{existing} is not a folder"
+    elif not os.access(existing, os.W_OK):
+        reason = f"no permission to write to {existing}"
+    if reason:
+        raise StoreError(f"the report cannot be written to {path}: {reason}")
 
 
 def write_report(path: Path, report: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -89,16 +89,21 @@ class Pool:
         self.loop.run(self._alive.pop(spec).engine.close())
 
     def close(self) -> None:
-        """Stop every engine and the loop; an engine that cannot be stopped does not keep the others alive."""
-        try:
-            for spec in list(self._alive):
-                try:
-                    self._stop(spec)
-                except Exception as error:  # noqa: BLE001  (whatever it is, the others are stopped)
-                    warnings.warn(f"the engine {spec.id!r} did not stop: {error!r}", stacklevel=2)
-        finally:
+        """Stop every engine and the loop; an engine that cannot be stopped does not keep the others alive.
+
+        Ctrl-C while one stops gives that one up: the others are stopped before it goes on.
+        """
+        with ExitStack() as closing:
             if "loop" in self.__dict__:
-                self.loop.close()
+                closing.callback(self.loop.close)
+            for spec in list(self._alive):
+                closing.callback(self._stop_or_warn, spec)
+
+    def _stop_or_warn(self, spec: EngineSpec) -> None:
+        try:
+            self._stop(spec)
+        except Exception as error:  # noqa: BLE001  (whatever it is, the others are stopped)
+            warnings.warn(f"the engine {spec.id!r} did not stop: {error!r}", stacklevel=2)
 
 
 def _loaded(kind: type[Engine], spec: EngineSpec) -> Running:
