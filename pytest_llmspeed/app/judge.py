@@ -230,9 +230,9 @@ def _with_figures(found: Comparison, record: TestRecord, case: Case, stratum: st
     )
     if series.of_load:
         baseline = case.window.figure(stratum, metric)
-        return replace(found, baseline=baseline, at=found.at and advice.of_the_parts(found.at))
+        return replace(found, baseline=baseline, at=found.at and f"{found.at} of the load's parts")
     if metric == "itl_ms":  # all gaps together are not stored
-        return replace(found, baseline=None, at=found.at and advice.of_each_request(found.at))
+        return replace(found, baseline=None, at=found.at and f"{found.at} of the requests' median gaps")
     return found
 
 

@@ -105,26 +105,6 @@ def _from_to(before: float | None, now: float | None, metric: str) -> str:
     return f"{quantity(before, metric)} → {quantity(now, metric)}"
 
 
-def at_fastest(share: float) -> str:
-    """The location that other programs disturb least."""
-    return f"the fastest {share:.0%}"
-
-
-def at_median() -> str:
-    """The location that a slowdown of half the requests moves."""
-    return "the median"
-
-
-def of_the_parts(at: str) -> str:
-    """A location among the consecutive parts of a load, which are what its sessions are compared by."""
-    return f"{at} of the load's parts"
-
-
-def of_each_request(at: str) -> str:
-    """A location among requests, each of which gives its median gap."""
-    return f"{at} of the requests' median gaps"
-
-
 def name(found: Comparison) -> str:
     """The metric of a comparison, with the part of the test that it is of, if there are several."""
     part = found.part or (repr(found.label) if found.label else "")

@@ -220,7 +220,7 @@ class _Case:
             reason=reason,
             baseline=exp(self.sign * self.mid.baseline),
             now=exp(self.sign * (self.mid.baseline + self.mid.d)),
-            at=advice.at_median() if shown is self.mid else advice.at_fastest(LOW.quantile),
+            at="the median" if shown is self.mid else f"the fastest {LOW.quantile:.0%}",
             at_baseline=exp(self.sign * shown.baseline),
             at_now=exp(self.sign * (shown.baseline + shown.d)),
             delta=exp(self.sign * shown.d),
