@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +56,7 @@ def llm_backend(request: pytest.FixtureRequest, llm_backend_options: dict[str, A
             try:
                 spec = _spec(run, state, llm_backend_options)
                 run.load_libraries()
-                lock = _locked(run, spec, request)
+                lock = _locked(run, spec, request, state)
                 state.engine, state.leased = run.pool.lease(spec), state.plan.choice
                 state.place = spec.backend, run.environment_of(state.engine)
             except LLMSpeedError as error:
@@ -80,16 +80,45 @@ def _spec(run: Run, state: TestState, run_time: dict[str, Any]) -> EngineSpec:
     return spec
 
 
-def _locked(run: Run, spec: EngineSpec, request: pytest.FixtureRequest) -> DeviceLock | None:
-    """The lock on what the engine is measured on, taken; None where nothing could be disturbed."""
+def _locked(
+    run: Run, spec: EngineSpec, request: pytest.FixtureRequest, state: TestState
+) -> DeviceLock | None:
+    """Return the lock on what the engine is measured on, taken; None where nothing could be disturbed.
+
+    The wait for it is not the test's time: it counts neither for pytest-timeout nor as set-up.
+    """
+    from time import monotonic
+
     from pytest_llmspeed.edges.lock import DeviceLock
 
     device = run.registry.measured_on(spec)
     if device is None:
         return None
-    lock = DeviceLock(device, owner=request.node.nodeid)
-    lock.acquire(on_wait=partial(_tell_now, request.config))
+    lock = DeviceLock(device, owner=request.node.nodeid, limit_s=run.settings.lock_timeout_s)
+    if not lock.try_acquire():
+        with _timer_stopped(request.node):
+            started_s = monotonic()
+            try:
+                lock.acquire(on_wait=partial(_tell_now, request.config))
+            finally:
+                state.waited_s = monotonic() - started_s
     return lock
+
+
+@contextmanager
+def _timer_stopped(item: pytest.Item) -> Iterator[None]:
+    """Stop the timer that pytest-timeout runs for a test, if it does, and start it again at the end."""
+    from pytest_llmspeed.state import TIMER
+
+    settings = item.stash.get(TIMER, None)
+    if settings is None:
+        yield
+        return
+    item.config.hook.pytest_timeout_cancel_timer(item=item)
+    try:
+        yield
+    finally:
+        item.config.hook.pytest_timeout_set_timer(item=item, settings=settings)
 
 
 def _tell_now(config: pytest.Config, message: str) -> None:

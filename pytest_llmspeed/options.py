@@ -27,6 +27,7 @@ INI: dict[str, tuple[str, Any, str]] = {
     "budget": ("linelist", [], "budgets of all tests, a line for each mark, as in ttft_ms=300 tpot_ms=40"),
     "json_text": ("bool", True, "whether the JSON report shows the answers"),
     "quality": ("string", None, "prompt file of quality checks that name none"),
+    "lock_timeout_s": ("float", 1800.0, "how long to wait for another measurement on the same device"),
     "store_text": ("bool", True, "whether the store keeps the answers of quality checks, to compare them"),
 }
 

@@ -37,6 +37,13 @@ def fail_if_wrong(state: TestState) -> None:
         pytest.fail("\n".join(state.plan.problems), pytrace=False)
 
 
+def without_wait(report: pytest.TestReport, item: pytest.Item) -> None:
+    """Take the wait for the device off the duration of a test's set-up: it says nothing about the test."""
+    state = state_or_none(item)
+    if state is not None and report.when == "setup":
+        report.duration = max(0.0, report.duration - state.waited_s)
+
+
 def conclude(item: pytest.Item, *, body_passed: bool) -> None:
     """Judge what the body of a test measured; its record is then in the test's state.
 

@@ -20,6 +20,7 @@ from pytest_llmspeed.state import (
     LLM,
     PLUGIN,
     STATE,
+    TIMER,
     TestState,
     is_worker,
     state_or_none,
@@ -177,6 +178,15 @@ class LLMSpeed:
             outcome.fail_if_wrong(state)
         return returned
 
+    @pytest.hookimpl(wrapper=True, optionalhook=True)
+    def pytest_timeout_set_timer(
+        self, item: pytest.Item, settings: object
+    ) -> Generator[None, object, object]:
+        """Note how pytest-timeout times a test, so that a wait for the device can stop that timer."""
+        if uses_plugin(item):
+            item.stash[TIMER] = settings
+        return (yield)
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         __tracebackhide__ = True
@@ -201,6 +211,7 @@ class LLMSpeed:
         report = yield
         if call.excinfo is not None:
             outcome.point_at_the_test(report, item, call.excinfo)
+        outcome.without_wait(report, item)
         outcome.attach(report, item)
         return report
 

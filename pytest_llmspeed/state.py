@@ -50,6 +50,7 @@ class TestState:
         self.probe: Probe | None = None
         self.engine: Engine | None = None
         self.record: TestRecord | None = None
+        self.waited_s = 0.0
 
     @property
     def budgets(self) -> Sequence[Budget]:
@@ -72,6 +73,8 @@ class TestState:
 
 
 STATE = pytest.StashKey[TestState]()
+TIMER = pytest.StashKey[object]()
+"""The settings with which pytest-timeout started the timer of a test."""
 
 
 def uses_plugin(item: pytest.Item) -> bool:

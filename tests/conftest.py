@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gc
 import sys
-import tempfile
 from collections.abc import Callable
 
 import pytest
 from _pytest import pytester as pytester_module
 from support import Project
 
+from pytest_llmspeed.edges.lock import FOLDER_VARIABLE
 from pytest_llmspeed.edges.machine import JOB_IDS
 
 pytest_plugins = ["pytester"]
@@ -47,8 +47,7 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Proje
     for variable in ("CI", "BUILD_NUMBER", "GITHUB_STEP_SUMMARY"):  # pytest, and the plugin, print more there
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("COLUMNS", "80")  # whatever terminal the tests run on
-    monkeypatch.setenv("TMPDIR", str(pytester.mkdir("tmp")))  # locks of its own: nobody else to wait for
-    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv(FOLDER_VARIABLE, str(pytester.mkdir("locks")))  # nobody else to wait for
     gc.collect()
     gc.freeze()  # each start of an engine looks for garbage: not again among all that was imported
     return Project(pytester, monkeypatch)

@@ -129,7 +129,7 @@ FLOORS: list[dict[str, set[str]]] = [
         "edges.project_ini": set(),
         "edges.machine": set(),
         "edges.loop": set(),
-        "edges.lock": set(),
+        "edges.lock": {"edges.processes"},
         "edges.workload_files": set(),
         "edges.prompt_files": set(),
         "edges.processes": set(),

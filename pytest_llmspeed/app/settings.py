@@ -115,6 +115,14 @@ class Settings:
         return bool(self.ini.get("store_text", True))
 
     @property
+    def lock_timeout_s(self) -> float:
+        """How long one holder of the device is waited for; raises `SettingsError`."""
+        seconds = float(self.ini.get("lock_timeout_s", 1800.0))
+        if not seconds >= 0:
+            raise SettingsError(f"llmspeed_lock_timeout_s = {seconds:g}: give seconds, from 0 on")
+        return seconds
+
+    @property
     def environment(self) -> str | None:
         """The runner class that stands for the hardware, if one is configured."""
         return self.ini.get("environment") or None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import unicodedata
 from collections.abc import Mapping
@@ -39,7 +40,17 @@ class Hardware:
 
 
 MACHINE_FACTS = ("cpu", "cpus", "system", "arch", "python")
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def is_this_machine(host: str) -> bool:
+    """Return True if a host's name or address is that of this machine to itself, however it is written."""
+    if host in ("localhost", "ip6-localhost") or host.endswith(".localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return address.is_loopback or address.is_unspecified
 
 
 def environment_name(runner_class: str | None, hardware: Hardware, machine: Machine) -> str:
@@ -50,7 +61,7 @@ def environment_name(runner_class: str | None, hardware: Hardware, machine: Mach
     """
     if runner_class:
         return slug(runner_class)
-    if hardware.remote in LOOPBACK:
+    if hardware.remote and is_this_machine(hardware.remote):
         return slug(f"url local {machine.name}")
     if hardware.remote:
         return slug(f"url {hardware.remote}")

@@ -3,6 +3,7 @@
     LLMSpeedError
     ├── SettingsError      a mark, an option or an ini value that cannot be used
     ├── EngineError        an engine that cannot start, or does not run what was asked
+    ├── DeviceBusyError    a device that another measurement holds too long
     ├── GenerationError    one request that failed
     ├── TooFewSamplesError      a quantile asked of fewer samples than it needs
     └── StoreError         a baseline store that cannot be read or written
@@ -31,6 +32,10 @@ class SettingsError(LLMSpeedError):
 
 class EngineError(LLMSpeedError):
     """An engine that cannot start, or that does not run what was asked."""
+
+
+class DeviceBusyError(LLMSpeedError):
+    """A device that cannot be had: the message names who holds it, for how long, and the fix."""
 
 
 class GenerationError(LLMSpeedError):

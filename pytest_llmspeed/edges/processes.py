@@ -27,6 +27,13 @@ def numbers_of_tree(root: int) -> list[int]:
     return list(_tree(root))
 
 
+def is_stopped(pid: int) -> bool:
+    """Return True if a process is stopped by a signal (Ctrl-Z, SIGSTOP), False where that is not known."""
+    with suppress(OSError), open(f"{PROC}/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+    return False
+
+
 def _tree(root: int) -> dict[int, Process]:
     everyone, found = _processes(), {}
     children: dict[int, list[int]] = {}

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pytest
 from support import shows
+
+from pytest_llmspeed import outcome
+from pytest_llmspeed.plans import Choice, TestPlan
+from pytest_llmspeed.state import STATE, TestState
 
 if TYPE_CHECKING:
     from support import Project
@@ -133,3 +141,79 @@ def test_members_of_an_enum_cross_to_the_controller(project: Project) -> None:
     assert {request["label"] for request in test["measurement"]["requests"]} == {"chat"}
     assert [check["label"] for check in test["budgets"]] == ["chat"]
     assert "Name." not in str(test["key"])
+
+
+HOLDER = """
+import sys
+from pytest_llmspeed.edges.lock import DeviceLock
+lock = DeviceLock("local", "test_other")
+lock.acquire()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[str]]:
+    """Another process that measures on the device of the project's tests."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as held:
+        assert held.stdout is not None
+        assert held.stdout.readline() == "held\n"
+        monkeypatch.setenv("HOLDER", str(held.pid))
+        yield held
+        held.kill()
+
+
+def test_a_wait_for_the_device_stops_the_timer_of_pytest_timeout(
+    project: Project, holder: subprocess.Popen[str]
+) -> None:
+    """A test's limit is for the test: the timer is stopped before the wait and starts again after it."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.timeout(60)
+        def test_it(llm_client): pass
+        """,
+        conftest="""
+def pytest_timeout_set_timer(item, settings):
+    print("\\ntimer on", settings.timeout)
+
+def pytest_timeout_cancel_timer(item):
+    print("\\ntimer off")
+    import signal
+    try:
+        os.kill(int(os.environ["HOLDER"]), signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+""",
+    )
+    result = project.run("-s")
+    result.assert_outcomes(passed=1)
+    timer = [line for line in result.outlines if line.startswith("timer o")]
+    assert timer == ["timer on 60.0", "timer off", "timer on 60.0", "timer off"]
+
+
+def test_a_device_that_is_never_free_is_one_sentence(project: Project, holder: subprocess.Popen[str]) -> None:
+    """After the limit, naming who holds it, without a traceback."""
+    project.write("def test_it(llm_client): pass")
+    result = project.run("-o", "llmspeed_lock_timeout_s=0")
+    result.assert_outcomes(errors=1)
+    shows(
+        result,
+        f"cannot measure on 'local', which test_other (process {holder.pid}) has been measuring on for",
+    )
+    result.stdout.no_fnmatch_line("*Traceback*")
+
+
+def test_a_wait_is_not_part_of_a_set_up() -> None:
+    """JUnit and --durations show how long the test's own set-up took."""
+    state = TestState(TestPlan(None, Choice(), (), ()), ())
+    state.waited_s = 3.0
+    item, stash = Mock(spec=pytest.Item), pytest.Stash()
+    stash[STATE], item.stash = state, stash
+    report = pytest.TestReport("test_it", ("", 0, ""), {}, "passed", None, "setup", duration=3.5)
+    outcome.without_wait(report, item)
+    assert report.duration == 0.5

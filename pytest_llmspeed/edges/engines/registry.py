@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
 
+from pytest_llmspeed.core.environment import is_this_machine
 from pytest_llmspeed.core.errors import EngineError, did_you_mean
 from pytest_llmspeed.edges.engines.base import ANY_OPTION, AUTO, Engine, EngineSpec
 
@@ -127,7 +128,7 @@ class Registry:
 
     def measured_on(self, spec: EngineSpec) -> str | None:
         """What two measurements at once would disturb each other on: the device, or the server's address."""
-        return self.device(spec) or _place_of(spec.options.get("url"))
+        return self.device(spec) or server_of(spec.options.get("url"))
 
 
 def _start_problem(engine: type[Engine], spec: EngineSpec) -> str | None:
@@ -149,12 +150,16 @@ def _cache_problems(engine: type[Engine], spec: EngineSpec) -> Iterator[str]:
         yield f"backend {spec.backend!r} has no prefix_cache={asked!r}; known: {', '.join(known)}"
 
 
-def _place_of(url: object) -> str | None:
-    """The server at an address, without login and query; None if there is no address, or a wrong one."""
+def server_of(url: object) -> str | None:
+    """Return the server behind an address: host and port; None if there is no address, or a wrong one.
+
+    However this machine is named in it, it is one server.
+    """
     from pytest_llmspeed.edges.wire.address import BaseURL
 
     try:
         base = BaseURL.parse(str(url or ""))
     except ValueError:
         return None
-    return f"server {base.netloc}{base.path}"
+    host = base.host.lower()
+    return f"server {'localhost' if is_this_machine(host) else host}:{base.port}"
