@@ -151,7 +151,7 @@ def llm_client(request: pytest.FixtureRequest, llm_backend: Engine) -> Iterator[
         )
     identity, folder = identity_of(request.node), request.node.path.parent
     probe = Probe(llm_backend, run.pool.loop, lambda plan: run.answers(llm_backend, identity, plan))
-    state.recorder, state.probe = Recorder(_cpu_watch(llm_backend)), probe
+    state.recorder, state.probe = Recorder(_cpu_watch(llm_backend, run.settings.busy_share)), probe
     client = LLMClient(
         llm_backend,
         run.pool.loop,
@@ -164,12 +164,19 @@ def llm_client(request: pytest.FixtureRequest, llm_backend: Engine) -> Iterator[
     client.close()
 
 
-def _cpu_watch(engine: Engine) -> CPUWatch | None:
-    """What tells the processor time of others from the engine's; None where it cannot be told."""
+def _cpu_watch(engine: Engine, busy_share: float) -> CPUWatch | None:
+    """Return what tells the processor time that the engine loses to others; None where it cannot be told."""
+    from pytest_llmspeed.core.environment import is_this_machine
+    from pytest_llmspeed.edges import processes
     from pytest_llmspeed.edges.telemetry.cpu import CPUWatch
 
-    if not engine.hardware.is_this_cpu:
+    remote, target = engine.hardware.remote, getattr(engine, "target", None)
+    if hasattr(engine, "root_process"):
+        root = engine.root_process
+    elif remote is None:
+        return CPUWatch(busy_share=busy_share)
+    elif target is not None and is_this_machine(remote):
+        root = processes.listener(target.base.port)
+    else:
         return None
-    if not hasattr(engine, "root_process"):
-        return CPUWatch()
-    return None if engine.root_process is None else CPUWatch(engine.root_process)
+    return None if root is None else CPUWatch(root, busy_share)

@@ -28,6 +28,7 @@ INI: dict[str, tuple[str, Any, str]] = {
     "json_text": ("bool", True, "whether the JSON report shows the answers"),
     "quality": ("string", None, "prompt file of quality checks that name none"),
     "lock_timeout_s": ("float", 1800.0, "how long to wait for another measurement on the same device"),
+    "busy_share": ("float", 0.1, "share of lost processor time from which on a request is disturbed"),
     "store_text": ("bool", True, "whether the store keeps the answers of quality checks, to compare them"),
 }
 

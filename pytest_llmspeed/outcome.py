@@ -137,7 +137,9 @@ def _raw_record(item: pytest.Item, state: TestState) -> TestRecord:
         identity=identity_of(item),
         side=side_of(item),
         workload=recorder.workload if recorder else (),
-        measurement=recorder.measurement if recorder else Measurement(),
+        measurement=(
+            replace(recorder.measurement, neighbours=recorder.neighbours) if recorder else Measurement()
+        ),
     )
     return _on_engine(record, state.engine, run_of(item.config)) if state.engine else record
 

@@ -21,7 +21,7 @@ from pytest_llmspeed.core.baselines import (
 from pytest_llmspeed.core.budgets import Budget, check
 from pytest_llmspeed.core.decision import DEFAULT_PRIOR, Prior, compare
 from pytest_llmspeed.core.environment import what_changed
-from pytest_llmspeed.core.measurement import busy_strata
+from pytest_llmspeed.core.measurement import Measurement, busy_strata
 from pytest_llmspeed.core.metrics import metric_of
 from pytest_llmspeed.core.quality.answers import Probed
 from pytest_llmspeed.core.record import TestRecord
@@ -40,6 +40,8 @@ LENGTH_BOUND = ("e2e_ms", "throughput_tps", "requests_per_s")
 LENGTH_SLACK = 1.10
 PROMPT_SLACK = 1.20
 """A prompt of free or SDK calls that changed by more is named with the change of the times."""
+WARM = 0.5
+"""A prefix cache that gave this share of the prompt tokens decides the time to first token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +163,22 @@ def _prompt_moved(case: Case, stratum: str) -> tuple[float, float] | None:
 
 def _busy(record: TestRecord) -> Iterator[Comparison]:
     """One inconclusive comparison for each stratum that other programs disturbed too much."""
-    for stratum, (disturbed, total) in busy_strata(record.measurement).items():
-        reason = advice.machine_busy(disturbed, total)
-        yield Comparison(Verdict.INCONCLUSIVE, reason, metric=GATED[0], stratum=stratum)
+    measurement = record.measurement
+    for stratum, (disturbed, total) in busy_strata(measurement).items():
+        reason = advice.machine_busy(disturbed, total, _culprits(measurement))
+        samples = [sample for sample in measurement.samples if sample.ok and sample.stratum == stratum]
+        label = samples[0].label if samples else None
+        for metric in GATED:
+            values = [value for sample in samples if (value := sample.value(metric)) is not None]
+            if values or metric == GATED[0]:
+                now = median(values) if values else None
+                yield Comparison(
+                    Verdict.INCONCLUSIVE, reason, now=now, metric=metric, stratum=stratum, label=label
+                )
+
+
+def _culprits(measurement: Measurement) -> list[tuple[str, float]]:
+    return [(each.name, each.cores) for each in measurement.neighbours]
 
 
 def _comparisons(record: TestRecord, case: Case) -> Iterator[Comparison]:
@@ -295,9 +310,16 @@ def _about_the_requests(record: TestRecord) -> Iterator[str]:
     if cut := sum("short" in sample.flags for sample in samples):
         yield advice.short(cut, len(samples))
     yield from (load.not_compared for load in record.measurement.loads if load.counted and load.not_compared)
-    hit_rate = record.measurement.cache_hit_rate
-    if hit_rate and record.backend and record.backend.prefix_cache == "cold":
+    busy = busy_strata(record.measurement)
+    if apart := [sample for sample in samples if not sample.quiet and sample.stratum not in busy]:
+        yield advice.disturbed(len(apart), len(samples), _culprits(record.measurement))
+    hit_rate, backend = record.measurement.cache_hit_rate, record.backend
+    if hit_rate and backend and backend.prefix_cache == "cold":
         yield advice.not_cold(hit_rate)
+    elif backend and backend.prefix_cache == "unknown":
+        warmest = max(record.measurement.cache_hit_rates.values(), default=0.0)
+        if warmest >= WARM:
+            yield advice.warm_untold(warmest)
 
 
 def _worst(record: TestRecord) -> Comparison | None:

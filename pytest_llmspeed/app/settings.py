@@ -9,6 +9,7 @@ from typing import Any
 
 from pytest_llmspeed.core.errors import SettingsError
 from pytest_llmspeed.core.exchange import plain_text
+from pytest_llmspeed.core.metrics import BUSY_SHARE
 from pytest_llmspeed.edges.engines.base import EngineSpec
 from pytest_llmspeed.edges.engines.registry import Registry
 from pytest_llmspeed.edges.project_ini import DEFAULT_STORE
@@ -121,6 +122,14 @@ class Settings:
         if not seconds >= 0:
             raise SettingsError(f"llmspeed_lock_timeout_s = {seconds:g}: give seconds, from 0 on")
         return seconds
+
+    @property
+    def busy_share(self) -> float:
+        """From which share of lost processor time on a request is disturbed; raises `SettingsError`."""
+        share = float(self.ini.get("busy_share", BUSY_SHARE))
+        if not 0 < share <= 1:
+            raise SettingsError(f"llmspeed_busy_share = {share:g}: give a share above 0, up to 1 (0.1 is 10%)")
+        return share
 
     @property
     def environment(self) -> str | None:

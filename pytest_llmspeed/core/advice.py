@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pytest_llmspeed.core.foreign_text import harmless
 from pytest_llmspeed.core.verdicts import BudgetCheck, Comparison
 
 UPDATE = "--llmspeed-update-baseline"
@@ -154,9 +155,26 @@ def because_of(option: str, sentence: str) -> str:
     return f"{sentence} (the test fails because of {option})"
 
 
-def machine_busy(disturbed: int, total: int) -> str:
-    """Why nothing was decided on a busy machine."""
-    return f"machine busy: other programs used the processor during {disturbed} of {total} requests"
+def machine_busy(disturbed: int, total: int, culprits: Sequence[tuple[str, float]] = ()) -> str:
+    """Return why nothing was decided on a busy machine."""
+    return (
+        f"machine busy: other programs took processor time from the engine in {disturbed} of {total} "
+        f"requests{_cores_used(culprits)}"
+    )
+
+
+def _cores_used(culprits: Sequence[tuple[str, float]]) -> str:
+    """Name programs with the cores that each used, the busiest first; empty if none is known."""
+    shown = (f"{harmless(name, 60)} {cores:.2g} of a core" for name, cores in culprits)
+    return f" ({', '.join(shown)})" if culprits else ""
+
+
+def disturbed(count: int, total: int, culprits: Sequence[tuple[str, float]]) -> str:
+    """Return what was done about requests that other programs disturbed."""
+    return (
+        f"{count} of {total} requests lost processor time to other programs{_cores_used(culprits)}: they "
+        "are left out, and rounds were taken again for them"
+    )
 
 
 def client_lag(lagged: int, total: int) -> str:
@@ -169,7 +187,11 @@ def client_lag(lagged: int, total: int) -> str:
 
 def busy(found: Comparison) -> str:
     """What to do about a busy machine."""
-    return f"{found.reason}; run it again when the machine is quiet (this run is not stored)"
+    return (
+        f"{found.reason}; too few are left to compare, though up to twice the rounds were taken; run it again "
+        "when the machine is quiet, or give the engine fewer threads than there are cores (this run is not "
+        "stored)"
+    )
 
 
 def same_job(sessions: int, job: str | None) -> str:
@@ -374,6 +396,15 @@ def not_cold(hit_rate: float) -> str:
     return (
         f"the prefix cache was to be cold, but {hit_rate:.0%} of the prompt tokens came from it: times to "
         'the first token are too short; turn it off in the server, or declare prefix_cache="warm"'
+    )
+
+
+def warm_untold(hit_rate: float) -> str:
+    """Return what to do where a prefix cache that nobody declared answers for most of the prompt."""
+    return (
+        f"{hit_rate:.0%} of the prompt tokens came from the prefix cache, so TTFT is that of a warm cache; "
+        'to have it cold, set prefix_cache="cold" in the llm_backend mark (or turn it off in the server); '
+        'if warm is meant, declare prefix_cache="warm"'
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pytest_llmspeed.core.load_result import LoadResult
@@ -19,17 +20,27 @@ SUMMARY_METRICS = (*(m.key for m in METRICS.values() if m.per == "request"), *SP
 
 
 @dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Another program on the machine, and how many cores it used on average."""
+
+    name: str
+    cores: float
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """The measured requests, in the order sent. `warmup_requests` were sent before and left out.
 
     The requests of `loads` are among the samples. `peak_memory_mib` is the most memory that the
-    engine held during the test, known at its end; None where nobody could tell.
+    engine held during the test, known at its end; None where nobody could tell. `neighbours` are the
+    busiest other programs meanwhile, noted if they disturbed a request.
     """
 
     samples: tuple[Sample, ...] = ()
     warmup_requests: int = 0
     peak_memory_mib: float | None = None
     loads: tuple[LoadResult, ...] = ()
+    neighbours: tuple[Neighbour, ...] = ()
 
     @property
     def text(self) -> str:
@@ -132,14 +143,27 @@ class Measurement:
     @property
     def cache_hit_rate(self) -> float | None:
         """The share of prompt tokens that the engine took from its prefix cache; None where it never said."""
-        told = [s for s in self.samples if s.ok and s.prompt_tokens and s.cached_tokens is not None]
-        prompt_tokens = sum(s.prompt_tokens or 0 for s in told)
-        return sum(s.cached_tokens or 0 for s in told) / prompt_tokens if prompt_tokens else None
+        return _hit_rate(self.samples)
+
+    @property
+    def cache_hit_rates(self) -> dict[str, float]:
+        """The same for each stratum of which the engine said it."""
+        strata: dict[str, list[Sample]] = {}
+        for sample in self.samples:
+            strata.setdefault(sample.stratum, []).append(sample)
+        rates = {stratum: _hit_rate(samples) for stratum, samples in strata.items()}
+        return {stratum: rate for stratum, rate in rates.items() if rate is not None}
 
     def summary(self, metric: str) -> Summary | None:
         """Statistics of a metric, None where no request gave it."""
         values = self.values(metric)
         return summarise(values) if values else None
+
+
+def _hit_rate(samples: Sequence[Sample]) -> float | None:
+    told = [s for s in samples if s.ok and s.prompt_tokens and s.cached_tokens is not None]
+    prompt_tokens = sum(s.prompt_tokens or 0 for s in told)
+    return sum(s.cached_tokens or 0 for s in told) / prompt_tokens if prompt_tokens else None
 
 
 def busy_strata(measurement: Measurement) -> dict[str, tuple[int, int]]:

@@ -79,8 +79,8 @@ TOKENS_PER_EVENT_LIMIT = 1.05
 """ITL means a gap between tokens only where events carry about one token each."""
 
 
-BUSY_SHARE = 0.15
-"""From this share of all cores on, other programs disturb a request that runs on them."""
+BUSY_SHARE = 0.1
+"""A request whose engine lost this share of its processor time to others, or more, is disturbed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,8 @@ class Sample:
 
     `stratum` names the samples that may be compared: one label, one prompt (or call of a repeated
     body). `itl_ms` holds the gaps between output events. `started_ms` counts from the test's
-    first request. `foreign_cpu` is the share (0 to 1) of the machine's cores that others used
-    meanwhile, None where that is unknown or does not matter. `acceptance_rate` (0 to 1) and
+    first request. `foreign_cpu` is the share (0 to 1) of its processor time that the engine lost to
+    other programs meanwhile, None where that is unknown or does not matter. `acceptance_rate` (0 to 1) and
     `tokens_per_step` are those of speculative decoding, None without it. `queue_ms` is how long after
     its due moment a request of an open load was sent.
     """
@@ -122,7 +122,7 @@ class Sample:
     @property
     def quiet(self) -> bool:
         """True unless others used so much of the processor that the times say little."""
-        return self.foreign_cpu is None or self.foreign_cpu < BUSY_SHARE
+        return "disturbed" not in self.flags
 
     @property
     def ok(self) -> bool:
@@ -152,6 +152,7 @@ def sample_of(
     call: CallKind = "generate",
     origin_s: float | None = None,
     foreign_cpu: float | None = None,
+    busy_share: float = BUSY_SHARE,
     due_s: float | None = None,
 ) -> Sample:
     """Return the figures of one exchange; `origin_s` is the monotonic zero of `started_ms`.
@@ -163,6 +164,8 @@ def sample_of(
     usage = exchange.usage
     tokens, _ = visible_tokens(exchange)
     speculation = exchange.speculation
+    is_disturbed = foreign_cpu is not None and foreign_cpu >= busy_share
+    disturbed = frozenset({"disturbed"} if is_disturbed else ())
     return Sample(
         label=label,
         stratum=stratum,
@@ -181,7 +184,7 @@ def sample_of(
         finish_reason=plain_text(exchange.finish_reason),
         text=exchange.joined("text"),
         error=error,
-        flags=_flags(exchange, failed=error is not None, foreign_cpu=foreign_cpu),
+        flags=_flags(exchange, failed=error is not None) | disturbed,
         foreign_cpu=foreign_cpu,
         acceptance_rate=speculation.acceptance_rate if speculation else None,
         tokens_per_step=speculation.tokens_per_step if speculation else None,
@@ -259,13 +262,12 @@ def _is_buffered(exchange: Exchange) -> bool:
     return len(events) > 1 or (tokens or 0) > 1
 
 
-def _flags(exchange: Exchange, *, failed: bool, foreign_cpu: float | None) -> frozenset[str]:
+def _flags(exchange: Exchange, *, failed: bool) -> frozenset[str]:
     tokens, hidden = visible_tokens(exchange)
     forced = exchange.request.forced_tokens
     several = len(exchange.events) > 1 and tokens is not None
     conditions = {
         "new_connection": exchange.new_connection,
-        "disturbed": foreign_cpu is not None and foreign_cpu >= BUSY_SHARE,
         "non_streaming": not exchange.streamed,
         "hidden_reasoning": hidden,
         "several_choices": any(event.choice != exchange.events[0].choice for event in exchange.events),

@@ -13,7 +13,7 @@ from typing import Any, cast
 from pytest_llmspeed.core.exchange import plain_text
 from pytest_llmspeed.core.foreign_text import encodable_all
 from pytest_llmspeed.core.load_record import load_from_builtins, load_to_builtins, load_to_stored
-from pytest_llmspeed.core.measurement import SUMMARY_METRICS, Measurement, busy_strata
+from pytest_llmspeed.core.measurement import SUMMARY_METRICS, Measurement, Neighbour, busy_strata
 from pytest_llmspeed.core.quality import findings
 from pytest_llmspeed.core.quality.findings import SetFindings
 from pytest_llmspeed.core.sample_record import (
@@ -317,6 +317,7 @@ def _measurement_to_builtins(measurement: Measurement, *, text: bool) -> dict[st
         "warmup_requests": measurement.warmup_requests,
         "peak_memory_mib": rounded(measurement.peak_memory_mib),
         "cache_hit_rate": rounded(measurement.cache_hit_rate),
+        "neighbours": [{"name": each.name, "cores": rounded(each.cores)} for each in measurement.neighbours],
         "loads": [load_to_builtins(load) for load in measurement.loads],
         "summary": {
             metric: {name: rounded(value) for name, value in asdict(found).items()}
@@ -362,6 +363,7 @@ def test_from_builtins(shown: Mapping[str, Any]) -> TestRecord:
             warmup_requests=measured["warmup_requests"],
             peak_memory_mib=measured.get("peak_memory_mib"),
             loads=tuple(load_from_builtins(load, samples) for load in measured.get("loads", ())),
+            neighbours=tuple(Neighbour(**each) for each in measured.get("neighbours", ())),
         ),
         budgets=tuple(_budget(check) for check in shown["budgets"]),
         comparisons=tuple(_comparison(found) for found in shown["comparisons"]),

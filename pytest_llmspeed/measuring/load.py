@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil, inf, isnan
 from operator import index
@@ -37,6 +37,7 @@ from pytest_llmspeed.edges.engines.base import Engine
 from pytest_llmspeed.edges.loop import LoopThread
 from pytest_llmspeed.edges.telemetry.cpu import CPUWatch
 from pytest_llmspeed.edges.wire.kept import KeptAnswer
+from pytest_llmspeed.edges.wire.target import Target
 from pytest_llmspeed.measuring.load_runner import EngineSender, LoadRunner, Sent
 from pytest_llmspeed.measuring.load_workers import Outcome, run_in_workers, warm_or_raise, workers_for
 from pytest_llmspeed.measuring.recorder import Recorder, declared_sampling
@@ -245,7 +246,7 @@ def run_load(
     if target is None:
         outcome = _run_here(load.plan, EngineSender(engine, limit, watch), loop)
     else:
-        outcome = run_in_workers(load.plan, target, processes or workers_for(load.plan))
+        outcome = _from_workers(load.plan, target, processes or workers_for(load.plan), watch)
     exchanges = [_read(sent, load.plan) for sent in outcome.sent]
     if target is not None:
         exchanges = loop.run(_completed(engine, exchanges))
@@ -293,6 +294,17 @@ async def _completed(engine: Any, exchanges: Sequence[Exchange]) -> list[Exchang
     return [await engine.completed(found) for found in exchanges]
 
 
+def _from_workers(plan: LoadPlan, target: Target, processes: int, watch: CPUWatch | None) -> Outcome:
+    """Run a load in processes of its own; what the server lost in all of it, each request did."""
+    if watch is None:
+        return run_in_workers(plan, target, processes)
+    watch.look()
+    started_s = clock.now_s()
+    outcome = run_in_workers(plan, target, processes)
+    share = watch.foreign_share(clock.now_s() - started_s)
+    return replace(outcome, sent=[replace(sent, foreign_cpu=share) for sent in outcome.sent])
+
+
 def result_of(
     load: Load, outcome: Outcome, exchanges: Sequence[Exchange], recorder: Recorder, *, queues_here: bool
 ) -> LoadResult:
@@ -302,7 +314,7 @@ def result_of(
     origin_s = recorder.origin_s(first_s)
     answered = sorted(
         (
-            _answered(load, sent, found, stratum, origin_s)
+            _answered(load, sent, found, stratum, origin_s, recorder.busy_share)
             for sent, found in zip(outcome.sent, exchanges, strict=True)
         ),
         key=lambda each: each.started_s,
@@ -352,7 +364,9 @@ def _not_compared(load: Load, parts: Mapping[str, Sequence[float]], answers: int
     return load_advice.too_few_answers(answers, BLOCKS)
 
 
-def _answered(load: Load, sent: Sent, found: Exchange, stratum: str, origin_s: float) -> Answered:
+def _answered(
+    load: Load, sent: Sent, found: Exchange, stratum: str, origin_s: float, busy_share: float
+) -> Answered:
     """A request of the load as the figures see it."""
     sample = sample_of(
         found,
@@ -361,6 +375,7 @@ def _answered(load: Load, sent: Sent, found: Exchange, stratum: str, origin_s: f
         call="load",
         origin_s=origin_s,
         foreign_cpu=sent.foreign_cpu,
+        busy_share=busy_share,
         due_s=sent.due_s,
     )
     ended_s = _ended_s(sent.answer, found)

@@ -12,8 +12,8 @@ from threading import RLock
 
 from pytest_llmspeed.core.exchange import Exchange, Request, plain_text
 from pytest_llmspeed.core.load_result import LoadResult
-from pytest_llmspeed.core.measurement import Measurement
-from pytest_llmspeed.core.metrics import CallKind, Sample, sample_of
+from pytest_llmspeed.core.measurement import Measurement, Neighbour
+from pytest_llmspeed.core.metrics import BUSY_SHARE, CallKind, Sample, sample_of
 from pytest_llmspeed.edges import clock
 from pytest_llmspeed.edges.telemetry.cpu import CPUWatch
 
@@ -64,7 +64,7 @@ class Recorder:
     meets its baseline; in a repeated body, one label and one place among the body's calls of that label,
     so that a call that is added under another label moves none of them.
 
-    Any thread may send and finish. `watch` tells what others took of the processor meanwhile.
+    Any thread may send and finish. `watch` tells what the engine lost of the processor to others meanwhile.
     """
 
     def __init__(self, watch: CPUWatch | None = None) -> None:
@@ -110,6 +110,17 @@ class Recorder:
                 with self._lock:
                     sent.sample = self._keep(exchange, sent.place, foreign_cpu)
             return self._samples
+
+    @property
+    def busy_share(self) -> float:
+        """From which share of lost processor time on a request counts as disturbed."""
+        return self.watch.busy_share if self.watch else BUSY_SHARE
+
+    @property
+    def neighbours(self) -> tuple[Neighbour, ...]:
+        """The busiest other programs so far, where they disturbed a request."""
+        disturbed = self.watch and not all(sample.quiet for sample in self._read())
+        return self.watch.neighbours() if self.watch and disturbed else ()
 
     @property
     def workload(self) -> tuple[str, ...]:
@@ -227,6 +238,7 @@ class Recorder:
             call=place.call,
             origin_s=self._origin_s,
             foreign_cpu=foreign_cpu,
+            busy_share=self.busy_share,
         )
         if place.is_warmup:
             self._warmup_requests += 1
