@@ -40,6 +40,8 @@ LENGTH_BOUND = ("e2e_ms", "throughput_tps", "requests_per_s")
 LENGTH_SLACK = 1.10
 PROMPT_SLACK = 1.20
 """A prompt of free or SDK calls that changed by more is named with the change of the times."""
+RETAKEN = ("measure", "rounds")
+"""Calls that are made again where others disturbed them."""
 WARM = 0.5
 """A prefix cache that gave this share of the prompt tokens decides the time to first token."""
 
@@ -312,7 +314,8 @@ def _about_the_requests(record: TestRecord) -> Iterator[str]:
     yield from (load.not_compared for load in record.measurement.loads if load.counted and load.not_compared)
     busy = busy_strata(record.measurement)
     if apart := [sample for sample in samples if not sample.quiet and sample.stratum not in busy]:
-        yield advice.disturbed(len(apart), len(samples), _culprits(record.measurement))
+        again = any(sample.call in RETAKEN for sample in apart)
+        yield advice.disturbed(len(apart), len(samples), _culprits(record.measurement), again=again)
     hit_rate, backend = record.measurement.cache_hit_rate, record.backend
     if hit_rate and backend and backend.prefix_cache == "cold":
         yield advice.not_cold(hit_rate)
@@ -357,9 +360,12 @@ def _lacks_baseline(found: Comparison, case: Case) -> bool:
 def _advice(record: TestRecord, found: Comparison, case: Case, *, storing: bool) -> str:
     """What is to be said of a comparison; a run that is `storing` is not told to store."""
     is_busy = found.stratum in busy_strata(record.measurement)
+    again = any(s.stratum == found.stratum and s.call in RETAKEN for s in record.measurement.samples)
     makers: Mapping[Verdict, Any] = {
         Verdict.SUSPECT: lambda: advice.suspect(found),
-        Verdict.INCONCLUSIVE: lambda: (advice.busy if is_busy else advice.inconclusive)(found),
+        Verdict.INCONCLUSIVE: lambda: (
+            advice.busy(found, again=again) if is_busy else advice.inconclusive(found)
+        ),
         Verdict.FASTER: lambda: advice.faster(found, storing=storing),
         Verdict.NO_BASELINE: lambda: advice.no_baseline(case.place, case.elsewhere, storing=storing),
         Verdict.INCOMPARABLE: lambda: _incomparable(found, case, storing=storing),

@@ -128,7 +128,9 @@ class Settings:
         """From which share of lost processor time on a request is disturbed; raises `SettingsError`."""
         share = float(self.ini.get("busy_share", BUSY_SHARE))
         if not 0 < share <= 1:
-            raise SettingsError(f"llmspeed_busy_share = {share:g}: give a share above 0, up to 1 (0.1 is 10%)")
+            raise SettingsError(
+                f"llmspeed_busy_share = {share:g}: give a share above 0, up to 1 (0.1 is 10%)"
+            )
         return share
 
     @property

@@ -169,11 +169,12 @@ def _cores_used(culprits: Sequence[tuple[str, float]]) -> str:
     return f" ({', '.join(shown)})" if culprits else ""
 
 
-def disturbed(count: int, total: int, culprits: Sequence[tuple[str, float]]) -> str:
+def disturbed(count: int, total: int, culprits: Sequence[tuple[str, float]], *, again: bool) -> str:
     """Return what was done about requests that other programs disturbed."""
+    done = ", and rounds were taken again for them" if again else ""
     return (
         f"{count} of {total} requests lost processor time to other programs{_cores_used(culprits)}: they "
-        "are left out, and rounds were taken again for them"
+        f"are left out{done}"
     )
 
 
@@ -185,12 +186,12 @@ def client_lag(lagged: int, total: int) -> str:
     )
 
 
-def busy(found: Comparison) -> str:
-    """What to do about a busy machine."""
+def busy(found: Comparison, *, again: bool = False) -> str:
+    """Return what to do about a busy machine; `again` if rounds were taken again in vain."""
+    tried = ", although twice as many rounds were taken" if again else ""
     return (
-        f"{found.reason}; too few are left to compare, though up to twice the rounds were taken; run it again "
-        "when the machine is quiet, or give the engine fewer threads than there are cores (this run is not "
-        "stored)"
+        f"{found.reason}: too few are left to compare{tried}; run it again when the machine is quiet, or "
+        "give the engine fewer threads than there are cores (this run is not stored)"
     )
 
 

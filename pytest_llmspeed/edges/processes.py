@@ -44,7 +44,10 @@ def waited_s(pids: Iterable[int]) -> float | None:
     for pid in pids:
         with suppress(OSError):  # it may end meanwhile
             for thread in os.listdir(f"{PROC}/{pid}/task"):
-                with suppress(OSError, ValueError), open(f"{PROC}/{pid}/task/{thread}/schedstat", "rb") as file:
+                with (
+                    suppress(OSError, ValueError),
+                    open(f"{PROC}/{pid}/task/{thread}/schedstat", "rb") as file,
+                ):
                     total_ns += int(file.read().split()[1])
                     is_counted = True
     return total_ns / 1e9 if is_counted else None

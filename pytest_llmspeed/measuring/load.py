@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, inf, isnan
 from operator import index
@@ -37,9 +37,8 @@ from pytest_llmspeed.edges.engines.base import Engine
 from pytest_llmspeed.edges.loop import LoopThread
 from pytest_llmspeed.edges.telemetry.cpu import CPUWatch
 from pytest_llmspeed.edges.wire.kept import KeptAnswer
-from pytest_llmspeed.edges.wire.target import Target
 from pytest_llmspeed.measuring.load_runner import EngineSender, LoadRunner, Sent
-from pytest_llmspeed.measuring.load_workers import Outcome, run_in_workers, warm_or_raise, workers_for
+from pytest_llmspeed.measuring.load_workers import Outcome, run_watched, warm_or_raise, workers_for
 from pytest_llmspeed.measuring.recorder import Recorder, declared_sampling
 
 __tracebackhide__ = hides_our_frames
@@ -246,7 +245,7 @@ def run_load(
     if target is None:
         outcome = _run_here(load.plan, EngineSender(engine, limit, watch), loop)
     else:
-        outcome = _from_workers(load.plan, target, processes or workers_for(load.plan), watch)
+        outcome = run_watched(load.plan, target, processes or workers_for(load.plan), watch)
     exchanges = [_read(sent, load.plan) for sent in outcome.sent]
     if target is not None:
         exchanges = loop.run(_completed(engine, exchanges))
@@ -294,17 +293,6 @@ async def _completed(engine: Any, exchanges: Sequence[Exchange]) -> list[Exchang
     return [await engine.completed(found) for found in exchanges]
 
 
-def _from_workers(plan: LoadPlan, target: Target, processes: int, watch: CPUWatch | None) -> Outcome:
-    """Run a load in processes of its own; what the server lost in all of it, each request did."""
-    if watch is None:
-        return run_in_workers(plan, target, processes)
-    watch.look()
-    started_s = clock.now_s()
-    outcome = run_in_workers(plan, target, processes)
-    share = watch.foreign_share(clock.now_s() - started_s)
-    return replace(outcome, sent=[replace(sent, foreign_cpu=share) for sent in outcome.sent])
-
-
 def result_of(
     load: Load, outcome: Outcome, exchanges: Sequence[Exchange], recorder: Recorder, *, queues_here: bool
 ) -> LoadResult:
@@ -314,7 +302,7 @@ def result_of(
     origin_s = recorder.origin_s(first_s)
     answered = sorted(
         (
-            _answered(load, sent, found, stratum, origin_s, recorder.busy_share)
+            _answered(load, sent, found, stratum, origin_s, busy_share=recorder.busy_share)
             for sent, found in zip(outcome.sent, exchanges, strict=True)
         ),
         key=lambda each: each.started_s,
@@ -365,7 +353,7 @@ def _not_compared(load: Load, parts: Mapping[str, Sequence[float]], answers: int
 
 
 def _answered(
-    load: Load, sent: Sent, found: Exchange, stratum: str, origin_s: float, busy_share: float
+    load: Load, sent: Sent, found: Exchange, stratum: str, origin_s: float, *, busy_share: float
 ) -> Answered:
     """A request of the load as the figures see it."""
     sample = sample_of(

@@ -19,6 +19,7 @@ import pytest_llmspeed
 from pytest_llmspeed.core.errors import EngineError, GenerationError, LLMSpeedError, hides_our_frames
 from pytest_llmspeed.core.load_plan import LoadPlan
 from pytest_llmspeed.edges import clock
+from pytest_llmspeed.edges.telemetry.cpu import CPUWatch
 from pytest_llmspeed.edges.wire.kept import KeptAnswer, Part
 from pytest_llmspeed.edges.wire.target import Target
 from pytest_llmspeed.measuring.load_runner import Sent
@@ -64,6 +65,17 @@ def workers_for(plan: LoadPlan) -> int:
         wanted = -(-len(due_s) // max(1, int(REQUESTS_A_WORKER_S * max(due_s[-1], 1.0))))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(wanted, cores - 1, plan.slots or wanted))
+
+
+def run_watched(plan: LoadPlan, target: Target, processes: int, watch: CPUWatch | None) -> Outcome:
+    """Run a load in processes of its own; each request lost what the server lost over the whole load."""
+    if watch is None:
+        return run_in_workers(plan, target, processes)
+    watch.look()
+    started_s = clock.now_s()
+    outcome = run_in_workers(plan, target, processes)
+    share = watch.foreign_share(clock.now_s() - started_s)
+    return replace(outcome, sent=[replace(sent, foreign_cpu=share) for sent in outcome.sent])
 
 
 def run_in_workers(plan: LoadPlan, target: Target, processes: int) -> Outcome:

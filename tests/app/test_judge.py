@@ -520,3 +520,16 @@ def test_a_suspect_that_is_meant_can_be_accepted(record, samples, usual, case):
     now = record(*samples(slow_tokens=1.09))
     assert judge(now, case(now, usual()), DEFAULT).verdict is Verdict.SUSPECT
     assert judge(now, case(now, usual()), ACCEPTING).accepted == "larger context"
+
+
+@pytest.mark.parametrize(
+    ("declared", "cached", "said"),
+    [("unknown", 99, True), ("unknown", 10, False), ("warm", 99, False), ("cold", 99, False)],
+)
+def test_a_warm_cache_that_nobody_declared_is_reported(record, samples, case, declared, cached, said):
+    """One line: the share of the prompt, what it means for TTFT, and what to declare."""
+    from_cache = (replace(sample, prompt_tokens=100, cached_tokens=cached) for sample in samples())
+    now = replace(record(*from_cache), backend=Backend("openai", prefix_cache=declared))
+    advice = judge(now, case(now), DEFAULT).advice
+    line = "99% of the prompt tokens came from the prefix cache, so TTFT is that of a warm cache"
+    assert any(line in each for each in advice) is said
