@@ -77,6 +77,7 @@ FLOORS: list[dict[str, set[str]]] = [
             "core.verdicts",
         },
         "core.advice": {"core.verdicts"},
+        "core.busy_advice": {"core.foreign_text", "core.verdicts"},
         "core.side_by_side": {"core.advice", "core.measurement", "core.record"},
         "core.stored_tests": {"core.baselines", "core.decision", "core.declared", "core.environment"},
         "core.calibration": {"core.decision", "core.stats", "core.verdicts"},

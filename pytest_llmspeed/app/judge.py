@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pytest_llmspeed.app import quality_judge
-from pytest_llmspeed.core import advice
+from pytest_llmspeed.core import advice, busy_advice
 from pytest_llmspeed.core.baselines import (
     GATED,
     OLD,
@@ -25,6 +25,7 @@ from pytest_llmspeed.core.measurement import Measurement, busy_strata
 from pytest_llmspeed.core.metrics import metric_of
 from pytest_llmspeed.core.quality.answers import Probed
 from pytest_llmspeed.core.record import TestRecord
+from pytest_llmspeed.core.summaries import quantile
 from pytest_llmspeed.core.verdicts import (
     CONSEQUENCES,
     BudgetCheck,
@@ -167,13 +168,13 @@ def _busy(record: TestRecord) -> Iterator[Comparison]:
     """One inconclusive comparison for each stratum that other programs disturbed too much."""
     measurement = record.measurement
     for stratum, (disturbed, total) in busy_strata(measurement).items():
-        reason = advice.machine_busy(disturbed, total, _culprits(measurement))
+        reason = busy_advice.machine_busy(disturbed, total, _culprits(measurement))
         samples = [sample for sample in measurement.samples if sample.ok and sample.stratum == stratum]
         label = samples[0].label if samples else None
         for metric in GATED:
             values = [value for sample in samples if (value := sample.value(metric)) is not None]
             if values or metric == GATED[0]:
-                now = median(values) if values else None
+                now = quantile(values, 0.5) if values else None
                 yield Comparison(
                     Verdict.INCONCLUSIVE, reason, now=now, metric=metric, stratum=stratum, label=label
                 )
@@ -308,21 +309,21 @@ def _about_the_requests(record: TestRecord) -> Iterator[str]:
     """Sentences on requests that were not the work asked for, or whose times are partly our own."""
     samples = record.measurement.samples
     if lagged := sum("client_lag" in sample.flags for sample in samples):
-        yield advice.client_lag(lagged, len(samples))
+        yield busy_advice.client_lag(lagged, len(samples))
     if cut := sum("short" in sample.flags for sample in samples):
         yield advice.short(cut, len(samples))
     yield from (load.not_compared for load in record.measurement.loads if load.counted and load.not_compared)
     busy = busy_strata(record.measurement)
     if apart := [sample for sample in samples if not sample.quiet and sample.stratum not in busy]:
         again = any(sample.call in RETAKEN for sample in apart)
-        yield advice.disturbed(len(apart), len(samples), _culprits(record.measurement), again=again)
+        yield busy_advice.disturbed(len(apart), len(samples), _culprits(record.measurement), again=again)
     hit_rate, backend = record.measurement.cache_hit_rate, record.backend
     if hit_rate and backend and backend.prefix_cache == "cold":
-        yield advice.not_cold(hit_rate)
+        yield busy_advice.not_cold(hit_rate)
     elif backend and backend.prefix_cache == "unknown":
         warmest = max(record.measurement.cache_hit_rates.values(), default=0.0)
         if warmest >= WARM:
-            yield advice.warm_untold(warmest)
+            yield busy_advice.warm_untold(warmest)
 
 
 def _worst(record: TestRecord) -> Comparison | None:
@@ -364,7 +365,7 @@ def _advice(record: TestRecord, found: Comparison, case: Case, *, storing: bool)
     makers: Mapping[Verdict, Any] = {
         Verdict.SUSPECT: lambda: advice.suspect(found),
         Verdict.INCONCLUSIVE: lambda: (
-            advice.busy(found, again=again) if is_busy else advice.inconclusive(found)
+            busy_advice.busy(found, again=again) if is_busy else advice.inconclusive(found)
         ),
         Verdict.FASTER: lambda: advice.faster(found, storing=storing),
         Verdict.NO_BASELINE: lambda: advice.no_baseline(case.place, case.elsewhere, storing=storing),

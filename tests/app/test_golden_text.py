@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pytest_llmspeed.app.reporting.lines import closing_section
 from pytest_llmspeed.app.reporting.markdown import markdown
-from pytest_llmspeed.core import advice
+from pytest_llmspeed.core import advice, busy_advice
 from pytest_llmspeed.core.measurement import Measurement
 from pytest_llmspeed.core.metrics import Sample
 from pytest_llmspeed.core.record import Backend, Side, SuiteShift, SuiteVerdict, TestRecord
@@ -90,8 +90,8 @@ def open_ended() -> Iterator[TestRecord]:
     yield undecided("one_request", BARE, advice.too_few_requests(1, 5))
     yield undecided("thin_baseline", BARE, advice.no_full_session(5))
     yield undecided("no_figure", replace(BARE, now=None), advice.no_time())
-    busy = replace(BARE, now=None, reason=advice.machine_busy(18, 20))
-    yield a_test("busy", busy, advice=(advice.busy(busy),))
+    busy = replace(BARE, now=None, reason=busy_advice.machine_busy(18, 20))
+    yield a_test("busy", busy, advice=(busy_advice.busy(busy),))
 
 
 def unknown() -> Iterator[TestRecord]:
