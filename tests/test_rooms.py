@@ -360,7 +360,13 @@ FLOORS: list[dict[str, set[str]]] = [
         "measuring.load_selector": set(),
         "measuring.load_worker": {"measuring.load_runner", "measuring.load_selector"},
         "measuring.load_workers": {"measuring.load_runner", "measuring.load_worker"},
-        "measuring.load": {"measuring.load_runner", "measuring.load_workers", "measuring.recorder"},
+        "measuring.client_health": {"measuring.load_workers"},
+        "measuring.load": {
+            "measuring.client_health",
+            "measuring.load_runner",
+            "measuring.load_workers",
+            "measuring.recorder",
+        },
         "measuring.sweep": {"measuring.load", "measuring.recorder"},
         "measuring.client": {
             "measuring.load",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from math import ceil, inf, isnan
+from math import ceil, inf
 from operator import index
 from typing import Any
 
@@ -22,14 +21,12 @@ from pytest_llmspeed.core.load_figures import (
     offered_per_s,
     output_tokens,
     peak_concurrency,
-    send_lateness_s,
     steady_tps,
     window_of,
 )
 from pytest_llmspeed.core.load_plan import LoadPlan, Planned
-from pytest_llmspeed.core.load_result import ClientHealth, LoadResult, request_metrics
+from pytest_llmspeed.core.load_result import LoadResult, request_metrics
 from pytest_llmspeed.core.metrics import sample_of
-from pytest_llmspeed.core.summaries import quantile
 from pytest_llmspeed.core.traces import Trace
 from pytest_llmspeed.core.workloads import Workload
 from pytest_llmspeed.edges import clock
@@ -37,6 +34,7 @@ from pytest_llmspeed.edges.engines.base import Engine
 from pytest_llmspeed.edges.loop import LoopThread
 from pytest_llmspeed.edges.telemetry.cpu import CPUWatch
 from pytest_llmspeed.edges.wire.kept import KeptAnswer
+from pytest_llmspeed.measuring.client_health import health_of
 from pytest_llmspeed.measuring.load_runner import EngineSender, LoadRunner, Sent
 from pytest_llmspeed.measuring.load_workers import Outcome, run_watched, warm_or_raise, workers_for
 from pytest_llmspeed.measuring.recorder import Recorder, declared_sampling
@@ -47,11 +45,6 @@ LEAST_OPEN = 5 * BLOCKS
 """An open load has at least so many requests: five for each of its ten blocks."""
 MOST_WARMUP = 64
 """An open load warms up with as many requests as come in a second, and no more than this."""
-LATE_READ_S = 0.0005
-"""Output events that share a read were lumped by the client if that read came so late, else by the server.
-
-That is beyond the time for which what has come is let lie on purpose.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +301,7 @@ def result_of(
         key=lambda each: each.started_s,
     )
     slots, window = load.plan.slots, window_of(answered)
-    client = _health(outcome, exchanges, answered, slots)
+    client = health_of(outcome, exchanges, answered, slots)
     peak, length_s = peak_concurrency(answered), window.length_s if window else None
     tokens, succeeded = output_tokens(answered), sum(each.counts for each in answered)
     parts = blocks(answered, window) if load.compared and not load.too_short else {}
@@ -370,50 +363,7 @@ def _answered(
     return Answered(sample, found.started_s, ended_s, sent.process, sent=sent.error is None)
 
 
-def _piled_up(kept: KeptAnswer, found: Exchange, gathered_s: float) -> int:
-    """The output events without a stamp of their own, because more came before they were read."""
-    together = [late.stamp_s for early, late in pairwise(found.events) if early.stamp_s == late.stamp_s]
-    if not together:
-        return 0
-    late_s = dict(zip(kept.stamps_s, kept.late_s, strict=True))
-    return sum(late_s.get(stamp_s, 0.0) > gathered_s + LATE_READ_S for stamp_s in together)
-
-
 def _ended_s(answer: KeptAnswer | Exchange | None, exchange: Exchange) -> float:
     if isinstance(answer, KeptAnswer):
         return answer.ended_s
     return exchange.events[-1].stamp_s if exchange.events else exchange.started_s
-
-
-def _health(
-    outcome: Outcome, exchanges: Sequence[Exchange], answered: Sequence[Answered], slots: int | None
-) -> ClientHealth:
-    kept = [
-        (sent.answer, found)
-        for sent, found in zip(outcome.sent, exchanges, strict=True)
-        if isinstance(sent.answer, KeptAnswer)
-    ]
-    late_s = [late for answer, _ in kept for late in answer.late_s if not isnan(late)]
-    events = sum(len(found.events) for _, found in kept)
-    tokens = output_tokens(answered)
-    cpu_s = sum(done.cpu_s for done in outcome.done)
-    gathered_s = max((done.gathered_s for done in outcome.done), default=0.0)
-    shares = [done.cpu_s / done.elapsed_s for done in outcome.done if done.elapsed_s > 0]
-    return ClientHealth(
-        processes=len(outcome.done),
-        cpu_share=max(shares, default=None),
-        cpu_s_per_1000_tokens=cpu_s / tokens * 1000 if shares and tokens else None,
-        read_late_ms=_p99_ms(late_s),
-        send_late_ms=_p99_ms(send_lateness_s(answered, slots)),
-        piled_up=sum(_piled_up(answer, found, gathered_s) for answer, found in kept) / events
-        if events
-        else 0.0,
-        stamps="engine" if not kept else "kernel" if late_s else "read",
-    )
-
-
-def _p99_ms(values_s: Sequence[float]) -> float | None:
-    """The 99 % quantile in ms, of fewer than 100 values the largest."""
-    if not values_s:
-        return None
-    return (quantile(values_s, 0.99) if len(values_s) >= 100 else max(values_s)) * 1000

@@ -48,19 +48,22 @@ def test_the_gravest_verdict_speaks_for_all():
 
 
 @pytest.mark.parametrize(
-    ("ci", "close"),
+    ("observed", "ci", "close"),
     [
-        ((90, 110), True),
-        ((100, 110), True),
-        ((101, 110), False),
-        ((80, 99), False),
-        ((90, None), True),
-        (None, False),
+        (95, (90, 110), True),
+        (95, (90, 100), True),
+        (95, (80, 99), False),
+        (95, (90, None), False),
+        (95, (None, 110), True),
+        (105, (95, 110), True),
+        (105, (101, 110), False),
+        (105, (None, 110), False),
+        (95, None, False),
     ],
 )
-def test_a_close_call_is_an_interval_that_holds_the_limit(ci, close):
-    """Bounds included; an unknown bound holds anything."""
-    assert BudgetCheck("ttft_ms", 100, 95, True, ci).close_call is close
+def test_a_close_call_is_an_interval_that_reaches_the_limit(observed, ci, close):
+    """From the side of the figure, bounds included; a bound that is not known reaches nothing."""
+    assert BudgetCheck("ttft_ms", 100, observed, True, ci).close_call is close
 
 
 def test_the_gravest_stratum_speaks_for_its_metric():
