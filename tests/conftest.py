@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 from collections.abc import Callable
 
@@ -36,6 +37,11 @@ def _is_installed(name: str) -> bool:
     origin = getattr(spec, "origin", None) or ""
     return origin in ("built-in", "frozen") or origin.startswith((sys.prefix, sys.base_prefix, *INSTALLED))
 
+
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # as a shell leaves it to what it starts in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 INSTALLED = tuple(path for path in sys.path if path.endswith("site-packages"))
 pytester_module.SysModulesSnapshot = SnapshotThatKeepsLibraries  # type: ignore[misc]

@@ -221,7 +221,10 @@ def test_a_running_pytest_is_interrupted_once_and_awaited(project):
     with child:
         select.select([ready], [], [], 60)
         child.send_signal(signal.SIGINT)
-        _, said = child.communicate(timeout=60)
+        try:
+            _, said = child.communicate(timeout=60)
+        finally:
+            child.kill()
     os.close(ready)
     assert (child.returncode, project.engine_log[-1]) == (130, "stop scripted")
     assert "interrupted after 0 of 3 runs" in said

@@ -66,8 +66,10 @@ def pytest_of(stage: Stage, body: str, *arguments: str, **options: Any) -> Itera
         start_new_session=True,
     )
     with run:
-        yield run
-        run.kill()
+        try:
+            yield run
+        finally:
+            run.kill()  # else a test that fails would wait for it without end
 
 
 HANGING = "def test_it(self, llm_client): llm_client.generate('hi', max_tokens=8, warmup=False)"
