@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pytest_llmspeed.core.verdicts import BudgetCheck, Comparison
 
 UPDATE = "--llmspeed-update-baseline"
+NOT_BY_SESSIONS = "more sessions would not help: raise rounds=, or use a quieter machine"
 RUN_AGAIN = "run it again, and if it stays, look at what changed"
 WHY = '"why"'
 TAKE_TEN = "take ten with llm_client.measure(…) or rounds(10)"
@@ -182,12 +183,20 @@ def unseen(visible: float) -> str:
 
 def _next_step(found: Comparison) -> str:
     """What would settle it: more sessions, if any number within the window would, or another way."""
-    for slowdown, more in found.more_sessions:
-        if more:
-            return f"store {counted(more, 'more session')} to see {size(slowdown)}: pytest {UPDATE}"
-    if found.more_sessions and all(more is None for _, more in found.more_sessions):
-        return "more sessions would not help: raise rounds=, or use a quieter machine"
-    return RUN_AGAIN
+    if step := sessions_to_store(found):
+        slowdown, more = step
+        return f"store {counted(more, 'more session')} to see {size(slowdown)}: pytest {UPDATE}"
+    return NOT_BY_SESSIONS if sessions_are_in_vain(found) else RUN_AGAIN
+
+
+def sessions_to_store(found: Comparison) -> tuple[float, int] | None:
+    """Return the first slowdown that more sessions would show, with their number; None if none would."""
+    return next(((slowdown, more) for slowdown, more in found.more_sessions if more), None)
+
+
+def sessions_are_in_vain(found: Comparison) -> bool:
+    """Return whether no number of sessions within the window would show any slowdown."""
+    return bool(found.more_sessions) and all(more is None for _, more in found.more_sessions)
 
 
 def too_few_requests(requests: int, least: int) -> str:

@@ -33,10 +33,22 @@ def disturbed(count: int, total: int, culprits: Sequence[tuple[str, float]], *, 
 
 def busy(found: Comparison, *, again: bool = False) -> str:
     """Return what to do about a busy machine; `again` if rounds were taken again in vain."""
+    return f"{found.reason}: too few are left to compare{_what_to_do(again=again)}"
+
+
+def busy_tests(*, again: bool) -> str:
+    """Return the same for several tests, whose disturbed requests differ in number."""
+    return (
+        "machine busy: other programs took processor time from the engine in so many requests that too few "
+        f"are left to compare{_what_to_do(again=again)}"
+    )
+
+
+def _what_to_do(*, again: bool) -> str:
     tried = ", although twice as many rounds were taken" if again else ""
     return (
-        f"{found.reason}: too few are left to compare{tried}; run it again when the machine is quiet, or "
-        "give the engine fewer threads than there are cores (this run is not stored)"
+        f"{tried}; run it again when the machine is quiet, or give the engine fewer threads than there are "
+        "cores (this run is not stored)"
     )
 
 

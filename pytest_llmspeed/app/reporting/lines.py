@@ -6,7 +6,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pytest_llmspeed.app.reporting import side_by_side
-from pytest_llmspeed.app.reporting.rows import HEADERS, Row, counts, rows, sentences
+from pytest_llmspeed.app.reporting.folding import TERMINAL_LINES, cut
+from pytest_llmspeed.app.reporting.rows import (
+    HEADERS,
+    Row,
+    Said,
+    counts,
+    left_out,
+    of_suite,
+    rows_of_all,
+    sentences,
+)
 from pytest_llmspeed.core.record import SuiteVerdict, TestRecord
 from pytest_llmspeed.core.side_by_side import SideBySide
 
@@ -21,16 +31,21 @@ def closing_section(
 ) -> Iterator[str]:
     """Yield the lines of the closing section: a table, advice, counts, engines side by side.
 
-    A row for what is not passed, with `verbose` for everything. No line where nothing was used.
+    A row for what is not passed, with `verbose` for everything. Without it, long lists are cut, though
+    never the rows of tests that fail. No line where nothing was used.
     """
     if not records and not problems:
         return
-    shown = [row for record in records for row in rows(record, verbose=verbose)]
+    most = None if verbose else TERMINAL_LINES
+    shown, more = rows_of_all(records, verbose=verbose, most=most)
     if shown:
         yield from _table(_named_once(shown), HEADERS)
+        yield from _left_out(more, "row")
         yield ""
-    for nodeids, sentence in sentences(records, suite):
-        yield f"{_named(nodeids)}{sentence}"
+    told, untold = cut(list(sentences(records, fold=not verbose)), most)
+    yield from _said(told)
+    yield from _left_out(untold, "sentence")
+    yield from _said(of_suite(suite))
     yield from problems
     yield counts(records)
     for path in stored:
@@ -38,13 +53,22 @@ def closing_section(
     yield from _side_by_side(side_by_side.compared(records, verbose=verbose))
 
 
+def _left_out(number: int, thing: str) -> Iterator[str]:
+    if number:
+        yield left_out(number, thing, "-v or --llmspeed-json")
+
+
+def _said(said: Iterable[Said]) -> Iterator[str]:
+    for nodeids, sentence in said:
+        yield f"{_named(nodeids)}{sentence}"
+
+
 def _side_by_side(found: Sequence[SideBySide]) -> Iterator[str]:
     if not found:
         return
     yield ""
     yield from _table(side_by_side.rows(found), side_by_side.HEADERS)
-    for tests, sentence in side_by_side.sentences(found):
-        yield f"{_named(tests)}{sentence}"
+    yield from _said(side_by_side.sentences(found))
 
 
 def _table(shown: Iterable[Sequence[str]], headers: Sequence[str]) -> list[str]:
@@ -65,4 +89,4 @@ def _named(nodeids: Sequence[str]) -> str:
     """The test, or the number of tests, that a sentence is for; nothing of the whole run."""
     if not nodeids:
         return ""
-    return f"{nodeids[0] if len(nodeids) == 1 else f'{len(nodeids)} tests'}: "
+    return f"{nodeids[0] if len(nodeids) == 1 else f'{len(nodeids):,} tests'}: "

@@ -7,12 +7,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pytest_llmspeed.app.reporting import side_by_side
-from pytest_llmspeed.app.reporting.rows import HEADERS, Said, counts, rows, sentences
+from pytest_llmspeed.app.reporting.folding import MARKDOWN_LINES, TERMINAL_LINES, cut
+from pytest_llmspeed.app.reporting.rows import (
+    HEADERS,
+    Said,
+    counts,
+    left_out,
+    of_suite,
+    rows_of_all,
+    sentences,
+)
 from pytest_llmspeed.core.foreign_text import harmless_lines
 from pytest_llmspeed.core.record import SuiteVerdict, TestRecord
 
 RULE = ("---", "---", "---:", "---:", "---:", "---")
 SIDES_RULE = ("---", "---", "---:", "---:", "---:", "---:", "---:")
+JSON = "the report of `--llmspeed-json`"
 _MARKUP = re.compile(r"[\\`*\[\]<>|~&]|(?<![^\W_])_|_(?![^\W_])")
 
 
@@ -26,20 +36,34 @@ def markdown(
     """Yield the lines of the report: counts as heading, a table, what failed and advice, all rows folded.
 
     The table has a row for what is not passed. It stands alone, so what fails a test is said too.
-    Last come the engines side by side, where tests ran on several.
+    Last come the engines side by side, where tests ran on several. Long lists are cut, as GitHub takes
+    no more than 1 MiB; what fails comes first in each.
     """
     yield f"### LLM speed – {_text(counts(records))}"
-    told = [row for record in records for row in rows(record, verbose=False)]
+    failing = sum(bool(record.problems) for record in records)
+    most = min(max(TERMINAL_LINES, failing), MARKDOWN_LINES)
+    told, more = rows_of_all(records, verbose=False, most=most, keep_failures=False)
     yield from _after_a_blank(_table(told))
-    yield from _after_a_blank(_list(list(sentences(records, suite, failures=True)), stored, problems))
-    everything = [row for record in records for row in rows(record, verbose=True)]
+    yield from _left_out(more, "row")
+    said, untold = cut(list(sentences(records, failures=True)), MARKDOWN_LINES)
+    unsaid = [left_out(untold, "sentence", JSON)] if untold else []
+    yield from _after_a_blank(_list([*said, *of_suite(suite)], stored, [*unsaid, *problems]))
+    everything, beyond = rows_of_all(records, verbose=True, most=MARKDOWN_LINES, keep_failures=False)
     if len(everything) > len(told):
-        yield from ("", f"<details><summary>All rows ({len(everything)})</summary>")
+        yield from ("", f"<details><summary>All rows ({len(everything) + beyond:,})</summary>")
         yield from _after_a_blank(_table(everything))
+        yield from _left_out(beyond, "row")
         yield from ("", "</details>")
     sides = side_by_side.compared(records, verbose=True)
-    yield from _after_a_blank(_table(list(side_by_side.rows(sides)), side_by_side.HEADERS, SIDES_RULE))
+    engines, others = cut(list(side_by_side.rows(sides)), MARKDOWN_LINES)
+    yield from _after_a_blank(_table(engines, side_by_side.HEADERS, SIDES_RULE))
+    yield from _left_out(others, "row")
     yield from _after_a_blank(_list(list(side_by_side.sentences(sides)), (), ()))
+
+
+def _left_out(number: int, thing: str) -> Iterator[str]:
+    if number:
+        yield from ("", left_out(number, thing, JSON))
 
 
 def _after_a_blank(lines: Iterator[str]) -> Iterator[str]:
@@ -78,7 +102,7 @@ def _list(said: Sequence[Said], stored: Sequence[Path], problems: Sequence[str])
 def _named(nodeids: Sequence[str]) -> str:
     if not nodeids:
         return ""
-    return f"{_code(nodeids[0]) if len(nodeids) == 1 else f'{len(nodeids)} tests'}: "
+    return f"{_code(nodeids[0]) if len(nodeids) == 1 else f'{len(nodeids):,} tests'}: "
 
 
 def _text(words: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from pytest_llmspeed.app.reporting.folding import advice_of, cut
 from pytest_llmspeed.core.advice import (
     counted,
     location,
@@ -146,16 +147,39 @@ def _verdict(record: TestRecord, found: Comparison) -> str:
     return found.verdict.value.replace("_", " ")
 
 
-def sentences(
-    records: Sequence[TestRecord], suite: SuiteVerdict | None, *, failures: bool = False
-) -> Iterator[Said]:
-    """Yield each piece of advice once, with the tests that it is for; then what the suite says.
+def rows_of_all(
+    records: Sequence[TestRecord], *, verbose: bool, most: int | None, keep_failures: bool = True
+) -> tuple[list[Row], int]:
+    """Return the rows of tests, at most so many, and how many are left out.
 
-    With `failures` the sentences that fail tests come first: for a report that stands alone.
+    Those of tests that fail come before all others where not all can be shown, and are never left out,
+    but with `keep_failures=False`.
+    """
+    found = [(row, bool(record.problems)) for record in records for row in rows(record, verbose=verbose)]
+    if most is not None and len(found) > most:
+        found.sort(key=lambda each: not each[1])
+    return cut([row for row, _ in found], most, kept=[fails and keep_failures for _, fails in found])
+
+
+def left_out(number: int, thing: str, where: str) -> str:
+    """Return the line that ends a list which is not shown to its end."""
+    return f"… and {number:,} more {thing}{'' if number == 1 else 's'}; see {where}"
+
+
+def sentences(records: Sequence[TestRecord], *, failures: bool = False, fold: bool = True) -> Iterator[Said]:
+    """Yield each piece of advice once, with the tests that it is for.
+
+    With `failures` the sentences that fail tests come first: for a report that stands alone. With `fold`
+    tests that are undecided for one reason share a sentence.
     """
     if failures:
         yield from once([(record.nodeid, record.problems) for record in records])
-    yield from once([(record.nodeid, record.advice) for record in records])
+    advice = advice_of(records) if fold else [(record.nodeid, record.advice) for record in records]
+    yield from once(advice)
+
+
+def of_suite(suite: SuiteVerdict | None) -> Iterator[Said]:
+    """Yield what the tests of the run say together."""
     if suite is None:
         return
     for shift in suite.shifts:
