@@ -26,12 +26,10 @@ def advice_of(records: Sequence[TestRecord]) -> list[tuple[str, list[str]]]:
             for found in record.comparisons:
                 if kind := kind_of(found, sentence):
                     alike.setdefault(kind, {})[record.nodeid, sentence] = found
-    folded = {
-        place: of_several(kind, list(found.values()))
-        for kind, found in alike.items()
-        if len(found) >= FOLDED_FROM
-        for place in found
-    }
+    folded: dict[tuple[str, str], str] = {}
+    for kind, found in alike.items():
+        if len(found) >= FOLDED_FROM:
+            folded |= dict.fromkeys(found, of_several(kind, list(found.values())))
     return [(r.nodeid, [folded.get((r.nodeid, said), said) for said in r.advice]) for r in records]
 
 
