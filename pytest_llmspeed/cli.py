@@ -102,7 +102,7 @@ def _add_compare(commands: Commands) -> None:
 
 
 def _add_baseline(commands: Commands) -> None:
-    baseline = commands.add_parser("baseline", help="what is in a store of baselines")
+    baseline = commands.add_parser("baseline", help="inspect a baseline store")
     actions = baseline.add_subparsers(title="actions", metavar="ACTION", required=True)
     made = {
         "list": _command(actions, "list", "tests, the sessions that count, and their age"),
@@ -110,7 +110,7 @@ def _add_baseline(commands: Commands) -> None:
         "log": _command(actions, "log", "the runs, oldest first"),
         "diff": _command(actions, "diff", "what changed from one run to another"),
         "rename": _command(actions, "rename", "keep the baselines of a test that was renamed or moved"),
-        "prune": _command(actions, "prune", "delete run files that no window needs"),
+        "prune": _command(actions, "prune", "delete run files that no comparison needs"),
     }
     for name, parser in made.items():
         about = "default: llmspeed_store of the project around the working directory"
@@ -118,25 +118,29 @@ def _add_baseline(commands: Commands) -> None:
         parser.set_defaults(run=ACTIONS[name])
     made["show"].add_argument("identity", metavar="IDENTITY", help="as in list, or a part of it")
     for side in ("a", "b"):
-        made["diff"].add_argument(side, metavar=side.upper(), help="id of a run, as in log, or its file")
+        made["diff"].add_argument(side, metavar=side.upper(), help="a run's id, as in log, or its file")
     made["rename"].add_argument("old", metavar="OLD", help="a test as in list, or its file, class or folder/")
-    made["rename"].add_argument("new", metavar="NEW", help="what takes its place; a * is the same in both")
-    made["rename"].add_argument("--dry-run", action="store_true", help="only say what would be renamed")
-    made["prune"].add_argument("--dry-run", action="store_true", help="only say what would be deleted")
+    made["rename"].add_argument("new", metavar="NEW", help="its new name; * stands for the same text in both")
+    made["rename"].add_argument("--dry-run", action="store_true", help="only show what would be renamed")
+    made["prune"].add_argument("--dry-run", action="store_true", help="only show what would be deleted")
     made["prune"].add_argument(
         "--gone",
         metavar="PATTERN",
         action="append",
         default=[],
-        help="tests that no longer exist need nothing (repeatable; * and ? match, brackets are themselves)",
+        help="drop the baselines of removed tests (repeatable; * and ? are wildcards, brackets are literal)",
     )
     made["prune"].add_argument(
-        "--all", action="store_true", help="--gone may match every stored test: empty the store"
+        "--all", action="store_true", help="let --gone match every stored test and empty the store"
     )
 
 
 def _add_calibrate(commands: Commands) -> None:
-    made = _command(commands, "calibrate", "run pytest N times unchanged: false alarms and what is seen")
+    made = _command(
+        commands,
+        "calibrate",
+        "run pytest N times on unchanged code: count false alarms, find which slowdowns would show",
+    )
     made.usage = "llmspeed calibrate [-h] [--json] N [-- PYTEST ARGUMENTS]"
     made.add_argument("runs", metavar="N", type=_runs, help="how many runs, at least 3")
     made.set_defaults(run=_calibrate)
@@ -145,7 +149,7 @@ def _add_calibrate(commands: Commands) -> None:
 def _runs(text: str) -> int:
     if not text.isdecimal() or int(text) < 3:
         raise argparse.ArgumentTypeError(
-            f"{text!r}: at least 3 runs are needed, each is held against the others"
+            f"{text!r}: at least 3 runs are needed, because each is compared with the others"
         )
     return int(text)
 

@@ -100,7 +100,7 @@ def _about_parameters(item: pytest.Item) -> Iterator[str]:
     for fixture in (CLIENT, BACKEND, OPTIONS):
         if fixture in values and (takes(item, fixture) or takes(item, CLIENT)):
             yield (
-                f"parametrize({fixture!r}, …) does not choose the engine; write one mark for each, as in "
+                f"parametrize({fixture!r}, …) does not choose the engine; write one mark per engine, as in "
                 f'@pytest.mark.llm_backend("transformers", model="…"): the test then runs once on each'
             )
             return
@@ -108,7 +108,7 @@ def _about_parameters(item: pytest.Item) -> Iterator[str]:
     if other and takes(item, CLIENT) and any(mark.name == BACKEND for mark in layers_of(item).ours):
         yield (
             f"llm_backend(…) has no effect on this test: the fixture llm_backend in {_file_of(other)} "
-            f"stands before the plugin's; rename it, or let it ask for the original"
+            f"stands before the plugin's; rename it, or make it request the original"
         )
 
 
@@ -218,7 +218,7 @@ def _budgets(layers: Sequence[Sequence[pytest.Mark]], run: Run) -> tuple[Budget,
     """The budgets of all layers and of the settings, the closest last."""
     ours = [[mark for mark in layer if mark.name == BUDGET] for layer in reversed(layers)]
     for mark in (mark for layer in ours for mark in layer if mark.args):
-        raise SettingsError(f"llm_budget({mark.args[0]!r}): limits are keywords, as in ttft_ms=300")
+        raise SettingsError(f"llm_budget({mark.args[0]!r}): pass limits as keywords, as in ttft_ms=300")
     defaults = default_budgets(run.settings.ini.get("budget") or ())
     return merged([[mark.kwargs for mark in layer] for layer in ours], defaults)
 
@@ -232,7 +232,9 @@ def _quality(item: pytest.Item, layers: Layers, run: Run) -> tuple[PlannedCheck,
     considered = layers.all if asked else layers.own
     marks = next((found for layer in considered if (found := [m for m in layer if m.name == QUALITY])), [])
     if marks and not asked:
-        raise SettingsError("llm_quality asks through llm_client: put that among the test's arguments")
+        raise SettingsError(
+            "llm_quality sends its prompts through llm_client: add llm_client to the test's arguments"
+        )
     folder = item.path.parent
     return tuple(
         run.quality_sets.plan(prompts, folder, mark.kwargs)
@@ -314,7 +316,7 @@ def late_problems(item: pytest.Item, state: TestState) -> Iterator[str]:
     yield from state.plan.problems
     if state.leased is not None and state.plan.choice != state.leased:
         yield (
-            "llm_backend was added when the engine of this test was running already: add it at collection, "
+            "llm_backend was added after the engine of this test had started: add it at collection, "
             "or in a fixture that llm_backend comes after"
         )
     if state.plan.quality and state.probe is None:

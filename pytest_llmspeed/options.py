@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 
 INI: dict[str, tuple[str, Any, str]] = {
-    "backend": ("string", None, "backend of tests that name none"),
+    "backend": ("string", None, "default backend"),
     "model": ("string", None, "model: a hub id, a folder or a .gguf file"),
     "precision": ("string", None, "precision of the model, as in bf16"),
     "url": ("string", None, "address of a server, as in http://127.0.0.1:8000/v1"),
     "store": ("string", None, "folder of the baselines (default .llmspeed/baselines)"),
-    "environment": ("string", None, "runner class that keys baselines instead of the hardware"),
-    "budget": ("linelist", [], "budgets of all tests, a line for each mark, as in ttft_ms=300 tpot_ms=40"),
-    "json_text": ("bool", True, "whether the JSON report shows the answers"),
-    "quality": ("string", None, "prompt file of quality checks that name none"),
+    "environment": ("string", None, "name of the runner class, which keys baselines instead of the hardware"),
+    "budget": ("linelist", [], "budgets for all tests, one line per mark, as in ttft_ms=300 tpot_ms=40"),
+    "json_text": ("bool", True, "include the answers in the JSON report"),
+    "quality": ("string", None, "default prompt file for quality checks"),
     "lock_timeout_s": ("float", 1800.0, "how long to wait for another measurement on the same device"),
-    "busy_share": ("float", 0.1, "share of lost processor time from which on a request is disturbed"),
-    "store_text": ("bool", True, "whether the store keeps the answers of quality checks, to compare them"),
+    "busy_share": ("float", 0.1, "a request that lost more than this share of processor time is disturbed"),
+    "store_text": ("bool", True, "store the answers of quality checks, to compare later ones with"),
 }
 
 
@@ -51,12 +51,12 @@ def add(parser: pytest.Parser) -> None:
     value(
         "--llmspeed-update-baseline",
         action="store_true",
-        help="store this run's sessions as baseline",
+        help="store this run's sessions as baselines",
     )
     value(
         "--llmspeed-accept",
         metavar="REASON",
-        help="with an update: accept tests that became slower",
+        help="when updating: accept slower tests, and say why",
     )
     value("--llmspeed-require-baseline", action="store_true", help="fail tests that have no baseline")
     value("--llmspeed-strict", action="store_true", help="fail inconclusive and suspect tests too")
@@ -64,7 +64,7 @@ def add(parser: pytest.Parser) -> None:
         "--llmspeed-rounds",
         metavar="N",
         type=int,
-        help="smoke run: N rounds of everything that is repeated, compared with nothing, not stored",
+        help="smoke run: N rounds per measurement, nothing compared, nothing stored",
     )
     value("--llmspeed-disable", action="store_true", help="skip the tests that use an LLM; start nothing")
     value("--llmspeed-json", metavar="FILE", help="write a JSON report")

@@ -39,7 +39,7 @@ def checked_id(name: object) -> str | None:
         return None
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_.=+-]+", name):
         raise SettingsError(
-            f"llm_backend(id={name!r}): an id is made of letters, digits and any of _ . = + -"
+            f"llm_backend(id={name!r}): an id may contain letters, digits and any of _ . = + -"
         )
     return plain_text(name)
 

@@ -41,8 +41,8 @@ COLLECTED = "llmspeed_collected"
 MARKERS = (
     "llm_backend(name, model=, precision=, **engine_options): the engine that a test runs on",
     "llm_budget(**limits): limits such as ttft_ms=300, tpot_p95_ms=40, throughput_tps=25, error_rate=0",
-    "llm_quality(prompts, max_kl=, min_top1=, min_score=, quality_vs=, scorer=): are the answers as good?",
-    "llm: set by pytest-llmspeed on each test that uses it, to be selected with -m",
+    "llm_quality(prompts, max_kl=, min_top1=, min_score=, quality_vs=, scorer=): check the answers",
+    "llm: set by pytest-llmspeed on each test that uses it; select with -m llm",
 )
 
 

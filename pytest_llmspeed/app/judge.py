@@ -289,7 +289,7 @@ def _with_consequences(
         if sentence and untold:
             hints.append(sentence)
     if case.earlier and accepted is None:
-        problems += (f"an earlier attempt of this test was slower, and that stands: {case.earlier}",)
+        problems += (f"an earlier attempt of this test was slower, and that result stands: {case.earlier}",)
         record = replace(record, verdict=Verdict.SLOWER)
     age = case.window.age(case.now.started)
     if age is not None and age > OLD:

@@ -33,7 +33,7 @@ class QualitySets:
         given = {name: value for name, value in asked.items() if value is not None}
         scorer = given.pop("scorer", None)
         if scorer is not None and not callable(scorer):
-            raise SettingsError(f"scorer={scorer!r}: it has to be a function of prompt and answer")
+            raise SettingsError(f"scorer={scorer!r}: must be a function of prompt and answer")
         return PlannedCheck(self._prompt_set(prompts, folder), _limits(given), scorer)
 
     def _prompt_set(self, prompts: str | Path | None, folder: Path) -> PromptSet:
@@ -64,9 +64,9 @@ def _limits(given: Mapping[str, Any]) -> Limits:
         if name == "quality_vs":
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-            raise SettingsError(f"{name}={value!r}: it has to be a number from 0 on")
+            raise SettingsError(f"{name}={value!r}: must be a number, 0 or more")
         if name in SHARES and value > 1:
-            raise SettingsError(f"{name}={value!r}: it is a share, from 0 to 1")
+            raise SettingsError(f"{name}={value!r}: must be between 0 and 1")
     if "quality_vs" in given and not {"max_kl", "min_top1"} & given.keys():
         raise SettingsError(
             f"quality_vs={given['quality_vs']!r}: another precision answers differently; say how far it may "

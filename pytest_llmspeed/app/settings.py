@@ -120,7 +120,7 @@ class Settings:
         """How long one holder of the device is waited for; raises `SettingsError`."""
         seconds = float(self.ini.get("lock_timeout_s", 1800.0))
         if not seconds >= 0:
-            raise SettingsError(f"llmspeed_lock_timeout_s = {seconds:g}: give seconds, from 0 on")
+            raise SettingsError(f"llmspeed_lock_timeout_s = {seconds:g}: give a number of seconds, 0 or more")
         return seconds
 
     @property
@@ -156,9 +156,11 @@ class Settings:
     def problems(self) -> list[str]:
         """What contradicts itself, or cannot be stored under."""
         if self.environment and not any(char.isalnum() for char in self.environment):
-            return [f"llmspeed_environment = {self.environment!r} has no letter or digit to name a folder by"]
+            return [
+                f"llmspeed_environment = {self.environment!r} needs a letter or a digit: it names a folder"
+            ]
         if self.accept is not None and not self.update:
-            return ["--llmspeed-accept needs --llmspeed-update-baseline beside it"]
+            return ["--llmspeed-accept works only together with --llmspeed-update-baseline"]
         if self.accept is not None and not self.accept.strip():
             return ["--llmspeed-accept needs a reason, as in --llmspeed-accept 'larger context'"]
         return []

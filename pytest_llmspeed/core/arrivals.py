@@ -32,7 +32,7 @@ class Rate:
             raise SettingsError(f"rate={self.per_s!r}: a load needs a positive number of requests a second")
         if not self.burstiness > 0:
             raise SettingsError(
-                f"burstiness={self.burstiness!r}: it is positive: 1 is Poisson, less comes in bursts"
+                f"burstiness={self.burstiness!r}: must be positive: 1 is Poisson, lower is burstier"
             )
 
     @classmethod

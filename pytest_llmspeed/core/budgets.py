@@ -213,11 +213,11 @@ def _limit(name: str, value: object) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        raise SettingsError(f"llm_budget({name}={value!r}): a limit is a finite number")
+        raise SettingsError(f"llm_budget({name}={value!r}): a limit must be a finite number")
     if value < 0:
         raise SettingsError(f"llm_budget({name}={value!r}): a limit cannot be negative")
     if name in ("error_rate", "goodput") and value > 1:
-        raise SettingsError(f"llm_budget({name}={value!r}): {name} is a share from 0 to 1")
+        raise SettingsError(f"llm_budget({name}={value!r}): {name} must be between 0 and 1")
     return float(value)
 
 
@@ -235,7 +235,7 @@ def check(budget: Budget, measurement: Measurement) -> BudgetCheck:
     """
     chosen = measurement.labelled(budget.label)
     if budget.is_default and not chosen.samples:
-        return budget.not_checked("nothing was measured that it is for")
+        return budget.not_checked("it applies to no measured request")
     parts = [part for part in chosen.parts if part.load or budget.metric.per != "load"]
     if chosen.parts and not parts:
         return _not_measured(budget, no_load(budget.metric.key))
@@ -307,7 +307,7 @@ def _no_figure(metric: Metric, chosen: Measurement) -> str:
     """Why requests that succeeded have no value of a metric."""
     succeeded = [sample for sample in chosen.samples if sample.ok]
     if all("non_streaming" in s.flags for s in succeeded) and metric.name != "throughput":
-        return "the answers were not streamed, so they have an end-to-end time only"
+        return "the answers were not streamed, so only their end-to-end time is known"
     if metric.name in ("tpot", "itl", "throughput"):
         return _no_token_figure(metric.name, chosen)
     return f"no request gave a value of {metric.key}"
@@ -326,7 +326,7 @@ def _no_token_figure(metric: str, chosen: Measurement) -> str:
             "set tokenizer= in the llm_backend mark to a folder or hub id"
         )
     if all("buffered" in sample.flags for sample in succeeded):
-        return "all text came in one read, so there is no time between tokens: is a proxy buffering?"
+        return "all text arrived in one read, so there is no time between tokens: is a proxy buffering?"
     if metric == "itl" and any(len(sample.itl_ms) for sample in succeeded):
         return f"events carry more than {TOKENS_PER_EVENT_LIMIT} tokens each; use tpot_ms"
     return "the answers had fewer than two tokens: raise max_tokens"

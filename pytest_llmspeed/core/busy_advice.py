@@ -24,7 +24,7 @@ def _cores_used(culprits: Sequence[tuple[str, float]]) -> str:
 
 def disturbed(count: int, total: int, culprits: Sequence[tuple[str, float]], *, again: bool) -> str:
     """Return what was done about requests that other programs disturbed."""
-    done = ", and rounds were taken again for them" if again else ""
+    done = ", and extra rounds replaced them" if again else ""
     return (
         f"{count} of {total} requests lost processor time to other programs{_cores_used(culprits)}: they "
         f"are left out{done}"
@@ -63,7 +63,7 @@ def client_lag(lagged: int, total: int) -> str:
 def not_cold(hit_rate: float) -> str:
     """What to do where a prefix cache that was said to be cold was not."""
     return (
-        f"the prefix cache was to be cold, but {hit_rate:.0%} of the prompt tokens came from it: times to "
+        f"the prefix cache should be cold, but {hit_rate:.0%} of the prompt tokens came from it: times to "
         'the first token are too short; turn it off in the server, or declare prefix_cache="warm"'
     )
 

@@ -102,11 +102,11 @@ class Curve:
     def _nothing_to_rest_on(self) -> str:
         for lowest in self.points[:1]:
             if lowest.load.invalid:
-                return f"already the lowest load of the sweep says nothing: {lowest.load.invalid[0]}"
+                return f"even the lowest load of the sweep is invalid: {lowest.load.invalid[0]}"
             if lowest.load.failures and "error_rate" in lowest.missed:
                 last = lowest.load.failures[-1].error
-                return f"already at the lowest load of the sweep requests failed, the last with: {last}"
-        return "no load of the sweep kept the budgets, so no number of replicas will"
+                return f"requests failed even at the lowest load of the sweep, the last with: {last}"
+        return "no load of the sweep kept the budgets, so adding replicas will not help"
 
     def __str__(self) -> str:
         """The curve as a table."""

@@ -196,7 +196,7 @@ def without_output(exchange: Exchange) -> str:
     elif spent:
         told = f"none of the {spent} output tokens could be seen"
     else:
-        told = "the stream ended without any output" if exchange.streamed else "the answer holds no output"
+        told = "the stream ended without any output" if exchange.streamed else "the answer contains no output"
     if reason is None:
         return told
     return f"{told} (finish reason {reason!r}): {_advice(exchange, reason, spent, thought)}"
@@ -210,7 +210,7 @@ def _advice(exchange: Exchange, reason: str, spent: int, thought: int) -> str:
     if reason == "content_filter":
         return "the server's content filter withheld the answer; change the prompt"
     if reason in ("tool_calls", "function_call"):
-        return "it announced a tool call, and sent none that could be read"
+        return "it announced a tool call but sent none that could be parsed"
     if thought:
         return "the model thought and then said nothing; raise max_tokens or lower its reasoning effort"
     if spent:

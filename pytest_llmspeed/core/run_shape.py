@@ -268,13 +268,13 @@ def _check_columns(requests: Mapping[str, Any], place: str) -> None:
     if not each and count > MOST_ALIKE:
         raise ValueError(f"{place}.count is {count}: more than a file without columns can hold")
     if count and not ({"stratum", "call"} <= same.keys() | each.keys()):
-        raise ValueError(f"{place} holds no stratum or call")
+        raise ValueError(f"{place} contains no stratum or call")
     _optional(same, REQUEST, f"{place}.same")
     for name, values in each.items():
         if len(values) != count:
             raise ValueError(f"{place}.each.{name} has {len(values)} values for {count} requests")
         if not _is_column(name, values):
-            raise ValueError(f"{place}.each.{name} holds a value that does not belong there")
+            raise ValueError(f"{place}.each.{name} contains a value that does not belong there")
 
 
 def _is_count(value: Any) -> bool:

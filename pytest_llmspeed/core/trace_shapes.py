@@ -45,7 +45,7 @@ def trace_of(
     reading = Reading(name)
     read = reading.read(text, limit, lambda row: _read(row, unit, reading))
     if not read:
-        reading.refuse("it holds no request")
+        reading.refuse("it contains no request")
     rows = [found for found, _ in read]
     raw = [(found, row) for found, row in read if row is not None]
     if raw:
@@ -56,9 +56,9 @@ def trace_of(
 
 def _check(unit: str | None, block_tokens: int | None) -> None:
     if unit is not None and unit not in UNITS_S:
-        raise SettingsError(f"unit={unit!r}: it is one of {', '.join(UNITS_S)}")
+        raise SettingsError(f"unit={unit!r}: must be one of {', '.join(UNITS_S)}")
     if block_tokens is not None and not (isinstance(block_tokens, int) and 1 <= block_tokens <= MOST_TOKENS):
-        raise SettingsError(f"block_tokens={block_tokens!r}: a block has a whole number of tokens")
+        raise SettingsError(f"block_tokens={block_tokens!r}: must be a whole number")
 
 
 def _scale(
@@ -92,7 +92,7 @@ def _doubts(name: str, others: bool, sizes: Sequence[int]) -> SettingsError:
         size = sizes[0] if sizes else 0
         looks, unit = f"its blocks seem to have {size} tokens", "…"
         if size in (0, BLOCK_TOKENS):
-            looks = "its blocks do not tell"
+            looks = "its blocks do not show their size"
     blocks = f", block_tokens={size or '…'}" if size != BLOCK_TOKENS else ""
     return SettingsError(
         f"{name}: it has the names of a Mooncake trace (milliseconds, blocks of {BLOCK_TOKENS} tokens) but "
@@ -120,9 +120,9 @@ def _mooncake(row: Row) -> TraceRow:
         try:
             blocks = json.loads(blocks)
         except (ValueError, RecursionError):
-            raise row.refused("hash_ids", "it is a list of whole numbers") from None
+            raise row.refused("hash_ids", "must be a list of whole numbers") from None
     if not isinstance(blocks, Sequence) or not all(type(block) is int for block in blocks):
-        raise row.refused("hash_ids", "it is a list of whole numbers")
+        raise row.refused("hash_ids", "must be a list of whole numbers")
     at, tokens = row.number("timestamp"), row.tokens("input_length")
     if len(blocks) > tokens:
         raise row.refused("hash_ids", f"{len(blocks)} blocks for {tokens} tokens")
@@ -149,7 +149,7 @@ def _at_least_one(row: Row, name: str, reading: Reading) -> int:
     """The tokens of an answer; of one that failed when the trace was taken, one."""
     tokens = row.tokens(name, least=0)
     if tokens == 0:
-        reading.note(f"{name!r} is 0, and one token is asked for")
+        reading.note(f"{name!r} is 0, so one token is requested")
     return max(1, tokens)
 
 

@@ -43,7 +43,7 @@ class Trace(Workload):
     def from_rows(cls, rows: Sequence[TraceRow]) -> Trace:
         """Rows in any order, with times that may begin anywhere."""
         if not rows:
-            raise SettingsError("a trace of no requests")
+            raise SettingsError("the trace has no requests")
         ordered = sorted(rows, key=lambda row: row.at_s)
         start_s = ordered[0].at_s
         return cls(tuple(replace(row, at_s=row.at_s - start_s) for row in ordered))
@@ -51,7 +51,7 @@ class Trace(Workload):
     def faster(self, factor: float) -> Trace:
         """The same requests, `factor` times as many a second."""
         if not factor > 0:
-            raise SettingsError(f"faster({factor!r}): the factor is positive")
+            raise SettingsError(f"faster({factor!r}): the factor must be positive")
         return replace(self, rows=tuple(replace(row, at_s=row.at_s / factor) for row in self.rows))
 
     @property

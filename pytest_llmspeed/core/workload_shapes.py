@@ -53,7 +53,7 @@ def workload_of(text: str, name: str, *, turns: int | None = 1, limit: int | Non
 
     conversations = reading.read(text, limit, read_row)
     if not conversations:
-        reading.refuse("it holds no prompt")
+        reading.refuse("it contains no prompt")
     return Listed(tuple(conversations), reading.notes)
 
 
@@ -63,7 +63,7 @@ def _conversation(row: Row, turns: int | None, reading: Reading) -> Conversation
     if "conversations" in row.fields:
         found = tuple(_shared_turns(row, reading))[:turns]
         if not found:
-            raise row.refused("conversations", "nobody says anything in it")
+            raise row.refused("conversations", "it has no messages")
         return found
     return (plain_turn(row, reading),)
 
@@ -73,14 +73,14 @@ def _batch_turn(row: Row, reading: Reading) -> Turn:
     if not isinstance(body, Mapping):
         raise row.refused("body", f"{body!r:.60} is not a JSON object")
     if str(row.fields.get("method") or "POST").upper() != "POST":
-        raise row.refused("method", f"{row.fields['method']!r:.60} asks nothing of a model")
+        raise row.refused("method", f"{row.fields['method']!r:.60} is not a request to a model")
     inner, endpoint = Row(row.where, body), _endpoint(row)
     if endpoint is not None and (named := "messages" if endpoint == "chat" else "prompt") not in body:
         raise inner.refused(named, f"it is missing, and the url is {row.fields['url']!r}")
     if body.get("model") is not None:
         reading.note(f"the model {body['model']!r:.60} is not asked for, but that of the load")
     if body.get("stream") is False:
-        reading.note("asked for an answer in one piece, and streamed")
+        reading.note("asks for an answer that is not streamed, and is streamed anyway")
     other = ("messages", "prompt", "temperature", *LIMIT_FIELDS, *OURS)
     extra = {name: body[name] for name in body if name not in other}
     return _turn(inner, extra, endpoint)
@@ -135,7 +135,7 @@ def _prompt(row: Row) -> str | tuple[Mapping[str, Any], ...]:
         return (*system, *messages)
     prompt = row.fields.get("prompt")
     if not isinstance(prompt, str) or not prompt:
-        raise row.refused("prompt", "neither it nor 'messages' holds a prompt")
+        raise row.refused("prompt", "neither it nor 'messages' contains a prompt")
     return (*system, {"role": "user", "content": prompt}) if system else prompt
 
 
@@ -145,7 +145,7 @@ def _system(row: Row) -> tuple[Mapping[str, Any], ...]:
     if name is None:
         return ()
     if not isinstance(row.fields[name], str):
-        raise row.refused(name, "it is not a text")
+        raise row.refused(name, "it is not a string")
     return ({"role": "system", "content": row.fields[name]},)
 
 
@@ -176,5 +176,5 @@ def _who_and_text(row: Row, said: Any) -> tuple[str, str]:
         raise row.refused("conversations", f"{said!r:.60} is not a JSON object")
     who, text = said.get("from") or said.get("role"), said.get("value", said.get("content"))
     if not isinstance(who, str) or not isinstance(text, str):
-        raise row.refused("conversations", "an entry has 'from' and 'value', both texts")
+        raise row.refused("conversations", "an entry needs 'from' and 'value', both strings")
     return who, text

@@ -129,7 +129,7 @@ class Workload:
         if prefixes < 1 or turns < 1 or shared_prefix_tokens < 0:
             raise SettingsError(
                 f"prefixes={prefixes}, turns={turns}, shared_prefix_tokens={shared_prefix_tokens}: "
-                "at least one prefix and one turn, no negative length"
+                "at least one prefix and one turn are needed, and no negative length"
             )
         return found
 
@@ -153,7 +153,9 @@ class Listed(Workload):
     def __post_init__(self) -> None:
         """Refuse an empty list."""
         if not self.listed or not all(self.listed):
-            raise SettingsError("a workload of no prompts: give at least one, and each conversation a turn")
+            raise SettingsError(
+                "the workload is empty: give at least one prompt, and each conversation at least one turn"
+            )
 
     def conversation(self, place: int) -> Conversation:
         """The conversation at a place."""

@@ -46,7 +46,7 @@ class Holder:
 
     def told(self, now_s: float) -> str:
         """Return the sentence's middle: who it is, and how long it has measured."""
-        return f"{self.owner} (process {self.process}) has been measuring on for {now_s - self.since_s:.0f} s"
+        return f"{self.owner} (process {self.process}) has been using it for {now_s - self.since_s:.0f} s"
 
 
 class DeviceLock:
@@ -93,7 +93,7 @@ class DeviceLock:
             stopped_s = (now_s if stopped_s is None else stopped_s) if is_stopped else None
             if not told and now_s - started_s >= PATIENCE_S:
                 told = True
-                on_wait(f"waiting for {self.device!r}, which {_told(holder, now_s)}")
+                on_wait(f"waiting for the device {self.device!r}: {_told(holder, now_s)}")
             if stopped_s is not None and now_s - stopped_s >= STOPPED_S:
                 raise DeviceBusyError(self._given_up(holder, now_s, is_stopped=True))
             if now_s - since_s >= self._limit_s:
@@ -101,11 +101,11 @@ class DeviceLock:
             time.sleep(POLL_S)
 
     def _given_up(self, holder: Holder | None, now_s: float, *, is_stopped: bool) -> str:
-        what = f"cannot measure on {self.device!r}, which {_told(holder, now_s)}"
+        what = f"cannot measure on the device {self.device!r}: {_told(holder, now_s)}"
         if is_stopped and holder:
-            way_out = f"let it go on (kill -CONT {holder.process}) or end it (kill {holder.process})"
-            return f"{what}; that process is stopped: {way_out}"
-        return f"{what}: end it if it hangs, or wait longer than {self._limit_s:g} s with {SETTING}"
+            way_out = f"resume it (kill -CONT {holder.process}) or end it (kill {holder.process})"
+            return f"{what} and is stopped; {way_out}"
+        return f"{what}; end it if it hangs, or wait longer than {self._limit_s:g} s with {SETTING}"
 
     def release(self) -> None:
         """Give the lock back. Releasing twice is fine.
@@ -167,7 +167,7 @@ class DeviceLock:
 
 
 def _told(holder: Holder | None, now_s: float) -> str:
-    return holder.told(now_s) if holder else "another process measures on"
+    return holder.told(now_s) if holder else "another process is using it"
 
 
 def _open(path: Path) -> int:
@@ -197,8 +197,8 @@ def own_folder() -> Path:
             if is_ours(folder):
                 return folder
     raise DeviceBusyError(
-        f"no folder for the device locks: {' and '.join(names)} cannot be written, or others than this user "
-        f"can; set {FOLDER_VARIABLE} to a folder of your own"
+        f"no folder for the device locks: {' and '.join(names)} cannot be written, or other users can "
+        f"write there too; set {FOLDER_VARIABLE} to a folder of your own"
     )
 
 

@@ -79,7 +79,7 @@ class LoopThread:
         """
         if self.is_closed:
             work.close()
-            raise RuntimeError("the event loop of this run has ended: nothing can be sent any more")
+            raise RuntimeError("the event loop of this run has closed: no more requests can be sent")
         ended = threading.Event()
         future: Future[T] | None = None
         try:

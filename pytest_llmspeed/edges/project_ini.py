@@ -71,7 +71,7 @@ def _read(path: Path, section: str) -> Mapping[str, Any] | None:
     try:
         found = _read_toml(path, section) if path.suffix == ".toml" else _read_ini(path, section)
     except (OSError, ValueError, iniconfig.ParseError) as error:
-        raise SettingsError(f"{path} cannot be read: {error}; mend it, or name the store: --store") from error
+        raise SettingsError(f"{path} cannot be read: {error}; fix it, or name the store: --store") from error
     is_always_one = path.name.lstrip(".").startswith("pytest.")
     return {} if found is None and is_always_one else found
 

@@ -293,7 +293,7 @@ class LLMClient:
         `X-LLMSpeed-Label` or body field `llmspeed_label` of an SDK call, win over it.
         """
         if not label or not isinstance(label, str):
-            raise SettingsError(f"label({label!r}): a label is a text that is not empty")
+            raise SettingsError(f"label({label!r}): a label must be a string that is not empty")
         return labelled(label)
 
     def check_quality(
@@ -381,7 +381,7 @@ class LLMClient:
 def _request(prompt: Prompt, **fields: Any) -> Request:
     """The request that a call's arguments ask for; raises `SettingsError` for senseless ones."""
     if LABEL_FIELD in fields["extra_body"]:
-        raise SettingsError(f"extra_body={{{LABEL_FIELD!r}: …}} is for SDK clients: here label= names it")
+        raise SettingsError(f"extra_body={{{LABEL_FIELD!r}: …}} is for SDK clients: here, use label=")
     request = Request(prompt if isinstance(prompt, str) else tuple(dict(m) for m in prompt), **fields)
     if request.endpoint not in ("chat", "completions"):
         raise SettingsError(f"endpoint={request.endpoint!r}: it is 'chat' or 'completions'")

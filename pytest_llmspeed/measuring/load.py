@@ -80,7 +80,7 @@ class Arrivals:
             object.__setattr__(self, "concurrency", _whole("concurrency", self.concurrency))
             if self.concurrency < 1:
                 raise SettingsError(
-                    f"concurrency={self.concurrency}: a load has at least one request under way"
+                    f"concurrency={self.concurrency}: a load needs at least one request in flight"
                 )
 
 
@@ -88,14 +88,14 @@ def _whole(name: str, value: Any) -> int:
     try:
         return index(value)
     except TypeError as error:
-        raise SettingsError(f"{name}={value!r}: it has to be a whole number") from error
+        raise SettingsError(f"{name}={value!r}: must be a whole number") from error
 
 
 def _number(name: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError) as error:
-        raise SettingsError(f"{name}={value!r}: it has to be a number") from error
+        raise SettingsError(f"{name}={value!r}: must be a number") from error
 
 
 def ask_load(
@@ -118,7 +118,7 @@ def ask_load(
     due_s = None if arrivals.concurrency else _due_s(arrivals, requests, duration_s)
     warmup = _warmup(arrivals) if warmup is None else _whole("warmup", warmup)
     if warmup < 0:
-        raise SettingsError(f"warmup={warmup}: 0 is the fewest")
+        raise SettingsError(f"warmup={warmup}: must be 0 or more")
     plan = LoadPlan(workload, template, arrivals.concurrency, due_s, requests, duration_s, warmup)
     _check_endpoint(plan)
     limits = dict(slo or {})
@@ -172,13 +172,13 @@ def _requests(arrivals: Arrivals, requests: int | None, duration_s: float | None
         raise SettingsError("load takes requests= or duration_s=, not both")
     if duration_s is not None:
         if not 0 < duration_s < inf:
-            raise SettingsError(f"duration_s={duration_s}: a load takes some time, and ends")
+            raise SettingsError(f"duration_s={duration_s}: must be positive and finite")
         return None
     if requests is None:
         needed = _comparable(arrivals)
         requests = len(arrivals.trace.rows) if arrivals.trace is not None else max(needed, least)
     if requests < 1:
-        raise SettingsError(f"requests={requests}: a load sends at least one")
+        raise SettingsError(f"requests={requests}: must be at least 1")
     if arrivals.trace is not None and requests > len(arrivals.trace.rows):
         raise SettingsError(load_advice.trace_too_short(requests, len(arrivals.trace.rows)))
     return requests

@@ -225,7 +225,7 @@ class _Worker:
         """Note that time has passed; end the process if it has said nothing for too long."""
         self._silent_s += passed_s
         if self._silent_s > SILENT_S and not self.has_ended:
-            self.stop(f"it gave no sign of life for {SILENT_S:.0f} s")
+            self.stop(f"it did not respond for {SILENT_S:.0f} s")
             self.kill()
 
     @property

@@ -36,7 +36,9 @@ def rounds(
     a round are told apart by their place in it.
     """
     if count < 1 or warmup < 0:
-        raise SettingsError(f"rounds({count}, warmup={warmup}): at least one round, no negative warm-up")
+        raise SettingsError(
+            f"rounds({count}, warmup={warmup}): at least one round is needed, and no negative warm-up"
+        )
     number, quiet = -warmup, 0
     while number < count or (quiet < count and number < retakes * count):
         before = recorder.count

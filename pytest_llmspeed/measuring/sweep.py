@@ -73,7 +73,7 @@ def _reason_to_stop(curve: Curve, *, saturated: bool) -> str | None:
         return load.invalid[0]
     if load.failures and len(load.failures) == len(load.samples):
         return f"every request failed, the last with: {load.failures[-1].error}"
-    return "it is saturated: more load only waits longer" if saturated else None
+    return "it is saturated: more load only adds queueing" if saturated else None
 
 
 def _declared(by: str, levels: Sequence[tuple[float, Arrivals]], first: Load) -> str:

@@ -448,7 +448,7 @@ def test_an_earlier_slower_attempt_stands(record, samples, usual, case):
     now = record(*samples())
     judged = judge(now, case(now, usual(), earlier="ttft_ms is slower"), DEFAULT)
     assert judged.problems == (
-        "an earlier attempt of this test was slower, and that stands: ttft_ms is slower",
+        "an earlier attempt of this test was slower, and that result stands: ttft_ms is slower",
     )
     assert not may_be_stored(judged)
 

@@ -213,7 +213,7 @@ def test_what_was_given_is_shown_in_the_report():
         ({"accept": " ", "update": True}, "needs a reason"),
         (
             {"ini": {"environment": "—!"}, "update": True},
-            "llmspeed_environment = '—!' has no letter or digit",
+            "llmspeed_environment = '—!' needs a letter or a digit",
         ),
     ],
 )

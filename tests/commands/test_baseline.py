@@ -67,7 +67,7 @@ def test_list_says_what_was_superseded(llmspeed, store, today):
     store(a_run(1), a_run(2, a_test(workload=("measure chat prompt=2",))))
     said = llmspeed("baseline", "list", "--json")
     notes = [test["note"] for test in said.json["tests"] if test["superseded"]]
-    assert notes == ["superseded: another workload since"]
+    assert notes == ["superseded: workload changed since"]
 
 
 # show and log
@@ -147,7 +147,7 @@ def test_diff_of_an_ambiguous_id_names_the_files(llmspeed, store):
     store(a_run(1), a_run(2))
     said = llmspeed("baseline", "diff", "run0", "run02")
     assert said.code == 2
-    assert "'run0' names 2 run files; name one by its path" in said.err
+    assert "'run0' matches 2 run files; give the path of one" in said.err
 
 
 # prune
@@ -198,7 +198,7 @@ def test_a_pattern_that_leaves_nothing_is_taken_for_a_slip(llmspeed, store):
     paths = store(a_run(1, a_test(OTHER)), a_run(2))
     said = llmspeed("baseline", "prune", "--gone", "*")
     assert said.code == 2
-    assert "--gone '*' leaves nothing: it matches 2 stored tests, all there are" in said.err
+    assert "--gone '*' would empty the store: it matches every one of 2 stored tests" in said.err
     assert llmspeed("baseline", "prune", "--gone", "*", "--dry-run").code == 0
     assert all(path.exists() for path in paths)
     llmspeed("baseline", "prune", "--gone", OTHER, "--gone", CHAT)
@@ -276,7 +276,7 @@ def test_a_store_that_is_not_there(llmspeed, folder, action):
         "or fill it: pytest --llmspeed-update-baseline\n"
     )
     (folder / "empty").mkdir()
-    assert "empty holds no baselines" in llmspeed("baseline", action, "--store", "empty").err
+    assert "empty contains no baselines" in llmspeed("baseline", action, "--store", "empty").err
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ def test_ctrl_c_before_the_third_run_says_nothing_of_the_machine(llmspeed, pytes
     pytest_writes(a_run(1), a_run(2), KeyboardInterrupt())
     said = llmspeed("calibrate", "9")
     assert (said.code, said.out) == (130, "")
-    assert "interrupted after 2 of 9 runs; at least 3 say something" in said.err
+    assert "interrupted after 2 of 9 runs; at least 3 are needed" in said.err
 
 
 def test_a_run_that_fails_ends_it(llmspeed, pytest_writes):

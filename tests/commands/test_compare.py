@@ -130,7 +130,7 @@ def test_old_runs_of_one_ci_job_count_once_and_it_is_said(llmspeed, write):
         write(f"old/{day}.json", a_run(day, job="ci 7"))
     write("new.json", a_run(9))
     said = llmspeed("compare", "old", "new.json")
-    assert "1 of 5 old sessions count: the last ten of the level, one for each CI job" in said.out
+    assert "1 of 5 old sessions count: the last ten at the current level, one per CI job" in said.out
 
 
 def test_the_worst_of_several_new_sessions_is_shown(llmspeed, write, five_old):
@@ -275,8 +275,8 @@ def test_too_few_requests_are_inconclusive_with_a_reason(llmspeed, write, five_o
         ("later.json", "its schema is 'llmspeed/9', this version reads 'llmspeed/1'; upgrade"),
         ("broken.json", "broken.json is corrupt: tests is missing"),
         ("words.json", "words.json is corrupt: tests[0].measurement.requests[0].ttft_ms is 'fast'"),
-        ("empty", "empty: there is no .json file in it"),
-        ("new.json", "every run of new.json is among those of new.json"),
+        ("empty", "empty: it contains no .json file"),
+        ("new.json", "every run of new.json is also in new.json"),
         ("strange.json", "have no test in common (the one has test_strange; the other test_chat.py"),
     ],
 )

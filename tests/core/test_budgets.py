@@ -109,7 +109,7 @@ def test_an_unknown_statistic_or_metric_is_refused(wrong):
 @pytest.mark.parametrize("value", [True, False, "300", nan, inf, [300], -inf])
 def test_a_limit_that_is_no_finite_number_is_refused(value):
     """Neither a truth value, nor a text, nor infinity or NaN is a limit."""
-    with pytest.raises(SettingsError, match="a limit is a finite number"):
+    with pytest.raises(SettingsError, match="a limit must be a finite number"):
         budget(ttft_ms=value)
 
 
@@ -121,7 +121,7 @@ def test_a_negative_limit_is_refused():
 
 def test_an_error_rate_is_a_share():
     """More than 1 is refused, since it was meant as percent; 0 and 1 are limits."""
-    with pytest.raises(SettingsError, match="from 0 to 1"):
+    with pytest.raises(SettingsError, match="between 0 and 1"):
         budget(error_rate=5)
     assert [budget(error_rate=share).limit for share in (0, 1)] == [0.0, 1.0]
 

@@ -101,7 +101,7 @@ def test_burst_gpt_trace_as_csv_or_json() -> None:
         ("{", "f, line 1: it is not JSON"),
         ("[1]", "f, entry 1: 1 is not a JSON object"),
         (lines({"question": "a"}, {"question": "b"}), "f, line 1, field 'prompt'"),
-        (lines({"question": "a"}, {"question": "b"}), "holds a prompt (and 1 more)"),
+        (lines({"question": "a"}, {"question": "b"}), "contains a prompt (and 1 more)"),
         (lines({"prompt": ""}), "f, line 1, field 'prompt': neither"),
         (lines({"prompt": "a", "max_tokens": 1e999}), "it is not JSON: Infinity"),
         (lines({"prompt": "a", "max_tokens": 10**400}), "field 'max_tokens': 1000"),
@@ -110,12 +110,12 @@ def test_burst_gpt_trace_as_csv_or_json() -> None:
         (lines({"prompt": "a", "max_tokens": 5, "max_completion_tokens": 5}), "give one of them"),
         ("[" * 100_000, "it is not JSON"),
         ('{"prompt": ' * 30_000, "f, line 1: it is not JSON"),
-        (lines({"conversations": [{"from": "gpt", "value": "x"}]}), "nobody says anything in it"),
+        (lines({"conversations": [{"from": "gpt", "value": "x"}]}), "it has no messages"),
         (lines({"messages": "hi"}), "f, line 1, field 'messages': it is not a list"),
         (lines({"body": {"messages": [{"content": "x"}]}}), "f, line 1, field 'messages': a message is"),
         (lines({"prompt": "a", "output_tokens": 0}), "f, line 1, field 'output_tokens': 0 is less than 1"),
-        (lines({"conversations": [{"from": "human"}]}), "f, line 1, field 'conversations': an entry has"),
-        ("", "f: it holds no prompt"),
+        (lines({"conversations": [{"from": "human"}]}), "f, line 1, field 'conversations': an entry needs"),
+        ("", "f: it contains no prompt"),
     ],
 )
 def test_a_bad_row_is_named(text: str, told: str) -> None:
@@ -241,7 +241,7 @@ def test_what_is_not_sent_as_it_stands_is_counted() -> None:
     batch = workload_of(lines(*[{"custom_id": "a", "body": body}] * 3), "f")
     assert set(batch.notes) == {
         "f: the model 'gpt' is not asked for, but that of the load (records: 3)",
-        "f: asked for an answer in one piece, and streamed (records: 3)",
+        "f: asks for an answer that is not streamed, and is streamed anyway (records: 3)",
         "f: a 'custom_id' that another record has; each is asked (records: 2)",
     }
     plain = workload_of(lines({"prompt": "x", "max_token": 5}), "f")
@@ -308,7 +308,10 @@ def test_the_size_of_blocks_is_found_where_the_unit_is_given() -> None:
             "the Qwen (Bailian) traces; say what it is: read_trace(…, unit='s', block_tokens=16)",
         ),
         (without("chat_id"), "its blocks seem to have 16 tokens; say what it is"),
-        ([{"timestamp": 1, "input_length": 9, "output_length": 1}], "its blocks do not tell; say what it is"),
+        (
+            [{"timestamp": 1, "input_length": 9, "output_length": 1}],
+            "its blocks do not show their size; say what it is",
+        ),
     ],
 )
 def test_a_trace_that_need_not_be_mooncake_s_is_refused(rows: list[dict[str, Any]], told: str) -> None:
@@ -338,7 +341,7 @@ def test_an_azure_trace() -> None:
     assert [(row.input_tokens, row.output_tokens) for row in trace.rows] == [(374, 44), (396, 1)]
     assert trace.notes == (
         "a.csv: 1 of 3 records left out, the first: a.csv, line 4, field 'TIMESTAMP': 'noon' is not a number",
-        "a.csv: 'GeneratedTokens' is 0, and one token is asked for (records: 1)",
+        "a.csv: 'GeneratedTokens' is 0, so one token is requested (records: 1)",
     )
     assert trace.faster(2).notes == trace.notes
 

@@ -40,7 +40,7 @@ def test_one_prompt_or_one_chat_is_a_workload() -> None:
 
 def test_no_prompt_is_refused() -> None:
     """A load of nothing says so."""
-    with pytest.raises(SettingsError, match="no prompts"):
+    with pytest.raises(SettingsError, match="the workload is empty"):
         Workload.of([])
 
 

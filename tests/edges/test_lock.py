@@ -102,7 +102,7 @@ def test_a_second_process_waits_and_is_told_for_whom(
     waiting.release()
     (message,) = said
     assert message.startswith(
-        f"waiting for 'gpu 0', which test_other (process {holder.pid}) has been measuring on for "
+        f"waiting for the device 'gpu 0': test_other (process {holder.pid}) has been using it for "
     )
 
 
@@ -153,8 +153,8 @@ def test_a_wait_has_a_limit(tmp_path: Path, holder: subprocess.Popen[str]) -> No
     with pytest.raises(DeviceBusyError) as caught:
         DeviceLock("gpu 0", "test_it", tmp_path, limit_s=0).acquire()
     assert re.fullmatch(
-        rf"cannot measure on 'gpu 0', which test_other \(process {holder.pid}\) has been measuring on for "
-        r"\d+ s: end it if it hangs, or wait longer than 0 s with llmspeed_lock_timeout_s",
+        rf"cannot measure on the device 'gpu 0': test_other \(process {holder.pid}\) has been using it for "
+        r"\d+ s; end it if it hangs, or wait longer than 0 s with llmspeed_lock_timeout_s",
         str(caught.value),
     )
     assert not list(tmp_path.glob("*.wait"))
@@ -168,7 +168,7 @@ def test_a_stopped_holder_is_not_waited_for(
     monkeypatch.setattr(lock, "STOPPED_S", 0)
     holder.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, holder.pid, os.WSTOPPED | os.WNOWAIT)
-    with pytest.raises(DeviceBusyError, match=f"is stopped: let it go on \\(kill -CONT {holder.pid}\\)"):
+    with pytest.raises(DeviceBusyError, match=f"is stopped; resume it \\(kill -CONT {holder.pid}\\)"):
         DeviceLock("gpu 0", "test_it", tmp_path).acquire()
 
 
@@ -193,7 +193,7 @@ def test_a_folder_that_others_can_write_is_no_place_for_locks(
     (tmp_path / "link").symlink_to(own)
     for name in ("open", "link"):
         monkeypatch.setenv(lock.FOLDER_VARIABLE, str(tmp_path / name))
-        with pytest.raises(DeviceBusyError, match=f"{name} cannot be written, or others"):
+        with pytest.raises(DeviceBusyError, match=f"{name} cannot be written, or other users"):
             lock.own_folder()
     monkeypatch.setenv(lock.FOLDER_VARIABLE, str(own))
     assert lock.own_folder() == own

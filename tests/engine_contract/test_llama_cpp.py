@@ -173,7 +173,7 @@ def test_the_precision_is_that_of_the_file(asked: str | None) -> None:
 @pytest.mark.parametrize("asked", ["q8_0", "fp16"])
 def test_another_precision_than_the_file_s_is_an_error(asked: str) -> None:
     """What was asked is what runs, or the engine does not start."""
-    with pytest.raises(EngineError, match=f"was asked for in {asked}, but the file's weights are q4_1"):
+    with pytest.raises(EngineError, match=f"was requested in {asked}, but the file's weights are q4_1"):
         started(asked)
 
 
@@ -224,7 +224,7 @@ def test_files_and_arguments_that_do_not_load(tmp_path: Path) -> None:
     (tmp_path / "model.bin").write_bytes(b"x")
     for named, options, message in (
         (tmp_path / "broken.gguf", {}, "cannot be loaded by llama.cpp"),
-        (tmp_path / "model.bin", {}, "is a file, but no .gguf file"),
+        (tmp_path / "model.bin", {}, "is a file, but not a .gguf file"),
         ("somebody/a-model", {}, "needs a .gguf file, not 'somebody/a-model'"),
         (smollm2_gguf(), {"n_ctx": "many"}, "cannot be loaded by llama.cpp"),
     ):

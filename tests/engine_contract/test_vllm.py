@@ -225,7 +225,10 @@ def test_a_dead_engine_fails_its_request_and_says_so(pool: Pool, speculating: VL
 
     assert speculating.alive
     found = pool.loop.run(killed_midway())
-    assert found.error == "the vLLM engine died: its process was killed (SIGKILL), for lack of memory perhaps"
+    assert (
+        found.error
+        == "the vLLM engine died: its process was killed (SIGKILL), perhaps because memory ran out"
+    )
     assert not speculating.alive
 
 

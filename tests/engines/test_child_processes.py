@@ -129,7 +129,7 @@ def test_an_error_of_a_child_is_told(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "said"), [(-9, "was killed (SIGKILL), for lack of memory perhaps"), (3, "ended with code 3")]
+    ("code", "said"), [(-9, "was killed (SIGKILL), perhaps because memory ran out"), (3, "ended with code 3")]
 )
 def test_a_child_without_a_word_is_told_by_its_end(code: int, said: str) -> None:
     """Its exit code, or the signal that killed it."""

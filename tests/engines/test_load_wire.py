@@ -278,7 +278,7 @@ def test_a_worker_that_gives_no_sign_of_life_is_ended(
         found = run_load(closed(8, timeout_s=10), engine_of(server), loop, Recorder(), None, processes=2)
     assert len(found.samples) == 80
     assert {sample.error for sample in found.failures} == {
-        "its worker process was stopped (it gave no sign of life for 3 s)"
+        "its worker process was stopped (it did not respond for 3 s)"
     }
     assert 20 < len(found.failures) < 40
 

@@ -340,5 +340,5 @@ def test_a_cache_that_was_to_be_cold_and_was_not_is_told(remote: Project) -> Non
     remote.write(FORCED)
     with ReplayServer(lambda _: Play([*tokens(8, 2, 2)[:-1], (20, chunk(finish="length") + told)])) as server:
         result = remote.run(*URL_RUN, f"--llmspeed-url={server.url}")
-    shows(result, "the prefix cache was to be cold, but 80% of the prompt tokens came from it")
+    shows(result, "the prefix cache should be cold, but 80% of the prompt tokens came from it")
     assert remote.test()["measurement"]["cache_hit_rate"] == 0.8

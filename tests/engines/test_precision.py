@@ -59,7 +59,7 @@ def test_the_output_layer_is_left_alone(tiny_model: Path, asked: str) -> None:
 def test_layers_that_were_left_out_are_noticed(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A library that quantises nothing, or little, does not pass for one that does."""
     monkeypatch.setattr("torchao.quantization.quantize_", lambda *_, **__: None)
-    with pytest.raises(EngineError, match="was asked for in int8, but loaded in bf16"):
+    with pytest.raises(EngineError, match="was requested in int8, but loaded in bf16"):
         started(tiny_model, "int8")
 
 

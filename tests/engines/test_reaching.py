@@ -259,7 +259,7 @@ def test_an_endless_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"a b": "hunter2"}, "'a b' is not the name of a header"),
         ({"x-key": "hunter2\r\nx: y"}, "the value of 'x-key' has line breaks"),
-        ("hunter2", "headers= maps names"),
+        ("hunter2", "headers= must map names"),
     ],
 )
 def test_a_header_that_cannot_be_sent_is_refused_without_its_value(headers: object, words: str) -> None:
@@ -350,5 +350,5 @@ def test_a_start_has_one_limit_and_its_log_shows_no_secret(remote: Project) -> N
         """
     )
     result = remote.run("-l", "-vv")
-    shows(result, "did not answer within 1 s: give it longer with start_timeout_s=", "HF_TOKEN is ***")
+    shows(result, "did not answer within 1 s: allow more time with start_timeout_s=", "HF_TOKEN is ***")
     assert "hunter2" not in result.stdout.str() + json.dumps(remote.report)

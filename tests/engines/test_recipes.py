@@ -196,7 +196,7 @@ MISTAKES = {
     "extra_args='a \"b': it is a list of words, or a text that a shell would split (No closing": {
         "extra_args": 'a "b'
     },
-    "llama-cpp-python has no means for max_concurrency=4: leave it out": {"max_concurrency": 4},
+    "llama-cpp-python does not support max_concurrency=4: leave it out": {"max_concurrency": 4},
 }
 
 

@@ -28,19 +28,19 @@ NEXT = """
             def test_next(llm_client): llm_client.generate('hi')
 """
 AT_START = {
-    "out of memory": "ended during its start, with exit code 1: out of memory: ask for less: a smaller "
+    "out of memory": "exited while starting, with exit code 1: out of memory: ask for less: a smaller "
     "context_length=, fewer sequences (max_concurrency=), a quantised model",
     "no cache": "out of memory: ask for less",
-    "killed": "ended during its start, by SIGKILL: it was killed (SIGKILL), most likely because the machine "
+    "killed": "exited while starting, by SIGKILL: it was killed (SIGKILL), most likely because the machine "
     "ran out of memory: ask for less",
-    "memory held": "too little of the GPU's memory is free: another process holds it, perhaps one that "
+    "memory held": "too little GPU memory is free: another process uses it, perhaps one that "
     "outlived an earlier run (nvidia-smi shows which)",
-    "gated": "the model is gated, or your token does not open it: accept its licence on its page",
-    "not found": "the model was not found, or is none that this engine can load: check model=",
+    "gated": "the model is gated, or your token has no access to it: accept its licence and set HF_TOKEN",
+    "not found": "the model was not found, or this engine cannot load it: check model=",
     "offline": "the hub cannot be reached and the model is not in the cache: download it beforehand",
     "not installed": "is not installed where it was started: pip install vllm, or executable=",
-    "no gpu": "it found no GPU that it can use: check the driver and CUDA_VISIBLE_DEVICES",
-    "unknown": "vllm-server ended during its start, with exit code 1\nthe end of its log:\n  Traceback",
+    "no gpu": "it found no usable GPU: check the driver and CUDA_VISIBLE_DEVICES",
+    "unknown": "vllm-server exited while starting, with exit code 1\nthe end of its log:\n  Traceback",
 }
 
 
@@ -50,7 +50,7 @@ def test_a_server_that_does_not_start_says_why_and_the_next_test_runs(stage: Sta
     stage.fault(fault)
     result = stage.run("vllm-server", GENERATE + NEXT, executable=stage.program("vllm"))
     result.assert_outcomes(errors=1, passed=1)
-    shows(result, "vllm-server ended during its start, ", AT_START[fault])
+    shows(result, "vllm-server exited while starting, ", AT_START[fault])
     assert "pytest_llmspeed/" not in result.stdout.str()
     assert "\x1b[31m" not in result.stdout.str()
 
@@ -61,7 +61,7 @@ def test_a_server_that_failed_is_not_tried_again(stage: Stage) -> None:
     body = "@pytest.mark.parametrize('n', [1, 2])\n                def test_it(self, llm_client, n): pass"
     result = stage.run("vllm-server", body, executable=stage.program("vllm"))
     result.assert_outcomes(errors=2)
-    shows(result, "(it failed to start before in this run)")
+    shows(result, "(it already failed to start in this run)")
     errors, _ = result.stdout.str().split("short test summary info")
     assert errors.count("the end of its log:") == 1
 
@@ -70,7 +70,7 @@ def test_a_command_that_leaves_its_server_behind(stage: Stage) -> None:
     """It could be neither watched nor ended."""
     result = stage.run("server", GENERATE, command=["sh", "-c", f"{OWN} &"])
     result.assert_outcomes(errors=1)
-    shows(result, "server ended during its start, with exit code 0: let it stay in the foreground")
+    shows(result, "server exited while starting, with exit code 0: let it stay in the foreground")
 
 
 def test_a_program_that_is_not_there(stage: Stage) -> None:
@@ -96,7 +96,7 @@ def test_a_server_that_is_not_up_in_time(stage: Stage) -> None:
     result.assert_outcomes(errors=1, passed=1)
     shows(
         result,
-        "server did not answer within 1.5 s: give it longer with start_timeout_s=",
+        "server did not answer within 1.5 s: allow more time with start_timeout_s=",
         "loading weights: 3 %",
     )
     (pid,) = stage.noted("pid")
@@ -109,7 +109,7 @@ def test_a_port_that_is_taken_is_named(stage: Stage) -> None:
         port = holder.getsockname()[1]
         result = stage.run("server", GENERATE + NEXT, command=OWN, port=port)
     result.assert_outcomes(errors=1, passed=1)
-    shows(result, f"port {port} cannot be had (Address already in use): leave port= out for a free one")
+    shows(result, f"port {port} is not available (Address already in use): omit port= to pick a free one")
     assert stage.noted("argv") == []
 
 
@@ -143,7 +143,7 @@ def test_a_server_that_crashes_in_a_stream_is_started_anew_for_the_next_test(sta
     shows(
         result,
         "GenerationError: ",
-        "server ended in the middle, by SIGSEGV",
+        "server exited during the request, by SIGSEGV",
         "Segmentation fault in attention kernel",
     )
     assert len(stage.noted("argv")) == 2
@@ -156,7 +156,11 @@ def test_a_call_of_the_sdk_says_it_too(stage: Stage) -> None:
     body = f"def test_it(self, llm_client): list(llm_client.openai.chat.completions.create({asked}))"
     result = stage.run("server", body, command=OWN, model="m")
     result.assert_outcomes(failed=1)
-    shows(result, "1 of 1 requests failed, the last with: the connection", "ended in the middle, by SIGSEGV")
+    shows(
+        result,
+        "1 of 1 requests failed, the last with: the connection",
+        "exited during the request, by SIGSEGV",
+    )
 
 
 def test_out_of_memory_in_a_request(stage: Stage) -> None:

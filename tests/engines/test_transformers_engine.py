@@ -215,7 +215,7 @@ def test_a_prompt_that_fills_the_context_is_an_error(tiny: TinyEngine) -> None:
     context = 8192
     error = answer(tiny, "x" * context, endpoint="completions", max_tokens=4).error or ""
     assert f"the prompt has {context} tokens, the context is max_position_embeddings={context}" in error
-    with pytest.raises(GenerationError, match=f"{context + 1} tokens to read, the context is {context}"):
+    with pytest.raises(GenerationError, match=f"{context + 1} tokens, the context is {context}"):
         asyncio.run(tiny.score(Request("x" * context, endpoint="completions"), (1, 2), 1))
 
 
@@ -327,7 +327,7 @@ def test_a_folder_that_lost_something_is_told_whole(tiny_model: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"threads": "x"}, "threads='x': it has to be a whole number"),
+        ({"threads": "x"}, "threads='x': must be a whole number"),
         ({"device": "cuda:9"}, "cannot be loaded"),
     ],
 )
@@ -347,9 +347,9 @@ def test_models_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for model, message in (
         (tmp_path, "is a folder without a config.json: give a folder written by save_pretrained"),
         (tmp_path / "missing", "there is no such file or folder"),
-        (tmp_path / "notes.txt", "is a file, but no .gguf file"),
+        (tmp_path / "notes.txt", "is a file, but not a .gguf file"),
         (broken, "cannot be loaded"),
-        ("nobody/no-such-model", "cannot be had from the hub"),
+        ("nobody/no-such-model", "could not be loaded from the hub"),
         (None, "needs a model: set llmspeed_model"),
     ):
         with pytest.raises(EngineError, match=message):

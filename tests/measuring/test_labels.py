@@ -176,7 +176,7 @@ def test_a_prompt_that_mentions_the_field_is_sent_as_it_is(
 
 def test_a_field_that_is_no_text_is_refused(client: LLMClient, recorder: Recorder) -> None:
     """As a bad request that names it; nothing is measured."""
-    with pytest.raises(openai.BadRequestError, match="llmspeed_label=3: a label is a text"):
+    with pytest.raises(openai.BadRequestError, match="llmspeed_label=3: a label must be a string"):
         call(client.openai, extra_body={"llmspeed_label": 3})
     assert labels(recorder) == []
 
@@ -184,8 +184,8 @@ def test_a_field_that_is_no_text_is_refused(client: LLMClient, recorder: Recorde
 @pytest.mark.parametrize(
     ("use", "message"),
     [
-        (lambda client: client.label(""), r"label\(''\): a label is a text that is not empty"),
-        (lambda client: client.label(None), r"label\(None\): a label is a text"),
+        (lambda client: client.label(""), r"label\(''\): a label must be a string that is not empty"),
+        (lambda client: client.label(None), r"label\(None\): a label must be a string"),
         (lambda client: client.generate("hi", extra_body={"llmspeed_label": "x"}), "label="),
     ],
 )

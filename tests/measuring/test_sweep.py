@@ -31,7 +31,7 @@ def test_a_sweep_stops_once_it_is_saturated(loop: LoopThread) -> None:
     assert levels(curve) == [1, 2, 4, 8, 16]
     assert curve.knee is not None
     assert curve.knee.level == 8
-    assert curve.stopped == "it is saturated: more load only waits longer"
+    assert curve.stopped == "it is saturated: more load only adds queueing"
     assert curve.highest is curve.knee
 
 

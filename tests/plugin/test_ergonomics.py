@@ -201,7 +201,7 @@ def test_an_id_that_does_not_fit_into_a_test_id_is_refused(project: Project) -> 
     )
     result = project.run()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    shows(result, "llm_backend(id='a b'): an id is made of letters, digits and any of _ . = + -")
+    shows(result, "llm_backend(id='a b'): an id may contain letters, digits and any of _ . = + -")
 
 
 @pytest.mark.parametrize(

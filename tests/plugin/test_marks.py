@@ -201,7 +201,7 @@ def test_an_engine_can_be_added_until_it_is_leased(project: Project) -> None:
     result = project.run()
     result.assert_outcomes(passed=1, failed=1)
     assert project.test("test_early")["backend"]["name"] == "scripted2"
-    shows(result, "llm_backend was added when the engine of this test was running already")
+    shows(result, "llm_backend was added after the engine of this test had started")
 
 
 def test_an_engine_added_to_a_test_that_is_multiplied_already_is_refused(project: Project) -> None:

@@ -438,10 +438,10 @@ def test_workers_store_what_one_process_stores(capitals: Project) -> None:
     ("limits", "message"),
     [
         (", max_lk=1", "a quality check takes no 'max_lk'; did you mean 'max_kl'?"),
-        (", min_top1=90", "min_top1=90: it is a share, from 0 to 1"),
-        (", max_kl='low'", "max_kl='low': it has to be a number from 0 on"),
+        (", min_top1=90", "min_top1=90: must be between 0 and 1"),
+        (", max_kl='low'", "max_kl='low': must be a number, 0 or more"),
         (", quality_vs='bf16'", "say how far it may go, as in max_kl=0.05, min_top1=0.9"),
-        (", scorer=3", "scorer=3: it has to be a function of prompt and answer"),
+        (", scorer=3", "scorer=3: must be a function of prompt and answer"),
     ],
 )
 def test_a_mistake_in_a_mark_is_a_usage_error(capitals: Project, limits: str, message: str) -> None:

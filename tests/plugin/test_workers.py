@@ -114,7 +114,7 @@ lock.time = SimpleNamespace(monotonic=lambda: 0, sleep=lambda _: other.release()
     )
     result = project.pytester.runpytest_subprocess()
     result.assert_outcomes(passed=1)
-    shows(result, "waiting for 'local', which test_of_another_run (process ")
+    shows(result, "waiting for the device 'local': test_of_another_run (process ")
 
 
 def test_members_of_an_enum_cross_to_the_controller(project: Project) -> None:
@@ -203,7 +203,7 @@ def test_a_device_that_is_never_free_is_one_sentence(project: Project, holder: s
     result.assert_outcomes(errors=1)
     shows(
         result,
-        f"cannot measure on 'local', which test_other (process {holder.pid}) has been measuring on for",
+        f"cannot measure on the device 'local': test_other (process {holder.pid}) has been using it for",
     )
     result.stdout.no_fnmatch_line("*Traceback*")
 

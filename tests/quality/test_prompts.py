@@ -94,23 +94,23 @@ def test_each_sample_has_a_seed_of_its_own() -> None:
     [
         (
             "- prompt: hi\n  expct: {}",
-            "support.yaml:2: expct: there is no such field; did you mean 'expect'?",
+            "support.yaml:2: expct: unknown field; did you mean 'expect'?",
         ),
         (
             "- prompt: hi\n  expect:\n    contain: x",
-            "support.yaml:3: expect.contain: there is no such field; did you mean 'contains'?",
+            "support.yaml:3: expect.contain: unknown field; did you mean 'contains'?",
         ),
-        ("- prompt: 42", "support.yaml:1: prompt: it has to be a text, not 42; put quotes around it"),
+        ("- prompt: 42", "support.yaml:1: prompt: must be a text, not 42; put quotes around it"),
         (
             "- expect: {contains: x}",
             "support.yaml:1: prompt: a prompt has either 'prompt', a text, or 'messages'",
         ),
-        ("- messages: [hello]", "support.yaml:1: messages: it has to be a list of messages"),
+        ("- messages: [hello]", "support.yaml:1: messages: must be a list of messages"),
         (
             "- prompt: hi\n  max_tokens: 0",
-            "support.yaml:2: max_tokens: it has to be a whole number from 1 on",
+            "support.yaml:2: max_tokens: must be a whole number, 1 or more",
         ),
-        ("- prompt: hi\n  samples: 3", "support.yaml:2: samples: at temperature 0 all samples are one"),
+        ("- prompt: hi\n  samples: 3", "support.yaml:2: samples: at temperature 0 all samples are the same"),
         (
             "- {prompt: hi, max_tokens: 3, max_completion_tokens: 3}",
             "support.yaml:1: max_completion_tokens: give either it or 'max_tokens'",
@@ -126,22 +126,22 @@ def test_each_sample_has_a_seed_of_its_own() -> None:
         ),
         (
             "- prompt: hi\n  expect:\n    number:\n      value: five",
-            "support.yaml:4: expect.number.value: it has to be a number, not 'five'",
+            "support.yaml:4: expect.number.value: must be a number, not 'five'",
         ),
         (
             "- prompt: hi\n  expect:\n    choice: {options: [yes, no], correct: yes}",
-            "support.yaml:3: expect.choice.options: it has to be a text or a list of texts, not [True,",
+            "support.yaml:3: expect.choice.options: must be a text or a list of texts, not [True,",
         ),
         (
             "- prompt: hi\n  expect:\n    choice: {options: [a, b], correct: c}",
-            "support.yaml:3: expect.choice.correct: it has to be one of 'a', 'b', not 'c'",
+            "support.yaml:3: expect.choice.correct: must be one of 'a', 'b', not 'c'",
         ),
-        ("- prompt: hi\n- prompt: hi", "support.yaml:2: prompt: the same stands above as 'prompt 1'"),
-        ("- prompt: hi\n  expect: x", "support.yaml:2: expect: it has to be a mapping, not 'x'"),
-        ("prompts: [hi]", "support.yaml:1: it has to be a list of prompts"),
+        ("- prompt: hi\n- prompt: hi", "support.yaml:2: prompt: a duplicate of 'prompt 1'"),
+        ("- prompt: hi\n  expect: x", "support.yaml:2: expect: must be a mapping, not 'x'"),
+        ("prompts: [hi]", "support.yaml:1: must be a list of prompts"),
         ("- hi", "support.yaml:1: a prompt is a mapping"),
         ("- prompt: hi\n  x: [", "support.yaml:2: not YAML"),
-        ("[]", "support.yaml: it holds no prompts"),
+        ("[]", "support.yaml: it contains no prompts"),
     ],
 )
 def test_a_mistake_is_told_with_file_line_and_field(text: str, said: str) -> None:
@@ -213,7 +213,7 @@ def test_an_alias_may_share_a_system_message() -> None:
     ("line", "said"),
     [
         ('{"prompt": "a", "prompt": "b"}', "not JSON: the field 'prompt' appears twice"),
-        ('{"prompt": "\\ud800"}', "prompt: it holds half of a surrogate pair (U+D800)"),
+        ('{"prompt": "\\ud800"}', "prompt: it contains half of a surrogate pair (U+D800)"),
         ('{"prompt": "hi", "temperature": NaN}', "temperature: nan is not a number"),
         ('{"prompt": "hi", "temperature": 1e999}', "temperature: inf is not a number"),
         ('{"prompt": ' + "[" * 100_000, "not JSON"),

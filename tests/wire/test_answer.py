@@ -54,7 +54,7 @@ def test_a_body_of_another_form_is_named(parts: list[bytes], headers: dict[str, 
     """It would else be an answer without any output."""
     error = read(parts, **headers).error
     assert error is not None
-    assert error.startswith("the answer is no stream of events: ")
+    assert error.startswith("the answer is not an event stream: ")
     assert told in error
 
 

@@ -112,7 +112,7 @@ def test_fields_of_the_engine_are_added_where_the_caller_says_nothing():
 def test_a_body_that_is_no_object_is_an_error():
     """It says so, rather than failing on a missing field."""
     call = Call("POST", "/chat/completions", {}, b"[]", None)
-    with pytest.raises(ValueError, match="no JSON object"):
+    with pytest.raises(ValueError, match="not a JSON object"):
         Asked.of(call, 120.0)
 
 

@@ -63,7 +63,7 @@ def open_store(root: Path) -> Shelf:
                 problems.append(f"left out: {error}")
     if not files and not problems:
         raise StoreError(
-            f"{root} holds no baselines; name the store with --store, or fill it: pytest {UPDATE}"
+            f"{root} contains no baselines; name the store with --store, or fill it: pytest {UPDATE}"
         )
     files.sort(key=lambda file: (file.run["started"], file.path))
     renames = read_renames(root)
@@ -124,7 +124,7 @@ def _superseded(test: StoredTest, others: Sequence[StoredTest]) -> str:
         )
         if same and other.newest.started > test.newest.started:
             names = [name for name, value in test.place.items() if other.place.get(name) != value]
-            return f"superseded: another {', '.join(names)} since"
+            return f"superseded: {', '.join(names)} changed since"
     return ""
 
 
@@ -191,10 +191,10 @@ def _note(session: Session, test: StoredTest) -> str:
     if session.run_id in {each.run_id for each in test.counting}:
         return start
     if session in level:
-        return "suspect: counts once a later session is not"
+        return "suspect: does not count until a later session is clear"
     if session.replicate not in {each.replicate for each in level}:
         return f"{start}{', ' if start else ''}an earlier level"
-    return "does not count: an earlier one of its CI job does"
+    return "does not count: an earlier session of the same CI job does"
 
 
 def _shown_test(test: StoredTest) -> dict[str, Any]:
@@ -272,11 +272,11 @@ def diff(root: Path, first: str, second: str) -> Result:
     lines = [
         f"{side}: {file.path}, {_date(file.run['started'])}" for side, file in zip("AB", files, strict=True)
     ]
-    lines += [f"changed: {each}" for each in changed] or ["changed: nothing that is recorded"]
+    lines += [f"changed: {each}" for each in changed] or ["changed: nothing recorded"]
     lines += ["", *table(named_once(map(_move_row, moves)), ("test", "metric", "A", "B", "change")), ""]
     for side, names in (("A", pairing.only_old), ("B", pairing.only_new)):
         lines += [f"only in {side}: {listed(names)}"] if names else []
-    lines.append("medians of one run each; what is beyond chance, says llmspeed compare A B")
+    lines.append("medians of one run each; to see what exceeds chance, run llmspeed compare A B")
     shown = {"a": str(files[0].path), "b": str(files[1].path), "changed": changed, "medians": moves}
     only = {"only_a": list(pairing.only_old), "only_b": list(pairing.only_new)}
     return Result(tuple(lines), {"schema": SCHEMA, **shown, **only})
@@ -292,7 +292,7 @@ def find_run(root: Path, name: str) -> RunFile:
         return found[0]
     if found:
         paths = ", ".join(str(file.path) for file in found)
-        raise StoreError(f"{name!r} names {len(found)} run files; name one by its path: {paths}")
+        raise StoreError(f"{name!r} matches {len(found)} run files; give the path of one: {paths}")
     raise StoreError(f"{shelf.root} has no run {name!r}; llmspeed baseline log shows the ids, or name a path")
 
 

@@ -75,7 +75,7 @@ def _interrupted(runs: Sequence[Sequence[Measured]], count: int) -> Result:
     """What was done before Ctrl-C, if that says something."""
     said = f"interrupted after {len(runs)} of {counted(count, 'run')}"
     if len(runs) < LEAST_SESSIONS:
-        said += f"; at least {LEAST_SESSIONS} say something"
+        said += f"; at least {LEAST_SESSIONS} are needed"
         return Result((), {"schema": SCHEMA, "runs": len(runs)}, INTERRUPTED, (said,))
     return replace(told(runs), exit_code=INTERRUPTED, warnings=(said,))
 
@@ -90,7 +90,7 @@ def one_run(folder: Path, arguments: Sequence[str], number: int) -> list[Measure
     if code != 0:
         tail = "\n".join(output.strip().splitlines()[-TAIL_LINES:])
         raise LLMSpeedError(
-            f"run {number}: pytest ended with exit code {code}, so nothing was calibrated; mend it, "
+            f"run {number}: pytest ended with exit code {code}, so nothing was calibrated; fix it, "
             f"or leave out what fails: llmspeed calibrate N -- --deselect TEST; its last lines:\n{tail}"
         )
     measured = [each for each in read_side(report).measured if each.ran] if report.exists() else []
@@ -225,10 +225,16 @@ def _halving(needed: Sequence[int | None]) -> Iterator[str]:
     """How many stored sessions would halve what is seen, and what helps where none would."""
     known = [sessions for sessions in needed if sessions]
     if known:
-        yield f"{max(known)} stored sessions would halve it for {len(known)} of {len(needed)}"
+        yield (
+            f"{len(known)} of {len(needed)} comparisons would see half of that slowdown with "
+            f"{max(known)} stored sessions"
+        )
     if len(known) < len(needed):
         rest = len(needed) - len(known)
-        yield f"for {rest} of {len(needed)} more sessions would not halve it, a steadier machine would"
+        yield (
+            f"{rest} of {len(needed)} comparisons would not see half of that slowdown even with more "
+            "sessions: the machine is the limit"
+        )
 
 
 def _shown(each: Finding) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def compare(old: Path, new: Path) -> Result:
     fresh = {session.run_id for session in after.sessions}
     known = [session for session in before.sessions if session.series and session.run_id not in fresh]
     if not known and before.sessions:
-        raise StoreError(f"every run of {old} is among those of {new}; name older ones")
+        raise StoreError(f"every run of {old} is also in {new}; name older ones")
     pairing = paired(stored_tests(known), stored_tests(after.sessions))
     many = max(1, gated_comparisons(known), _gated(after))
     judged = [_judged(pair, after, many) for pair in pairing.pairs]
@@ -155,7 +155,7 @@ def _sentences(judged: Judged) -> Iterator[str]:
         yield f"the worst of {len(judged.records)} new sessions is shown ({verdicts})"
     counting = max((found.sessions for found in judged.records[0].comparisons), default=0)
     if 0 < counting < (kept := len(judged.pair.old.sessions)):
-        yield f"{counting} of {kept} old sessions count: the last ten of the level, one for each CI job"
+        yield f"{counting} of {kept} old sessions count: the last ten at the current level, one per CI job"
     if judged.pair.differs:
         how = "compared although " if judged.is_compared else "not compared: "
         yield how + "; ".join(map(_difference, judged.pair.differs))

@@ -56,8 +56,8 @@ def _check_something_is_left(shelf: Shelf, gone: Sequence[str]) -> None:
     by_wildcard = [pattern for pattern in gone if pattern not in known]
     if known and by_wildcard and all(_matches(identity, gone) for identity in known):
         raise StoreError(
-            f"--gone {by_wildcard[0]!r} leaves nothing: it matches {counted(len(known), 'stored test')}, "
-            f"all there are; look at them with --dry-run, and add --all if that is meant"
+            f"--gone {by_wildcard[0]!r} would empty the store: it matches every one of "
+            f"{counted(len(known), 'stored test')}; list them with --dry-run, or add --all to confirm"
         )
 
 

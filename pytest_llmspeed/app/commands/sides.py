@@ -98,7 +98,7 @@ def read_side(path: Path) -> Side:
         except StoreError as error:
             problems.append(f"left out: {error}")
     if not files:
-        found = problems[0] if problems else "there is no .json file in it"
+        found = problems[0] if problems else "it contains no .json file"
         raise StoreError(f"{path}: {found}; name {REPORT}, or a folder of them")
     return Side(path, tuple(files), tuple(measured), tuple(problems))
 

@@ -81,9 +81,7 @@ def prompts_of(rows: Iterable[Row], file: str) -> tuple[QualityPrompt, ...]:
             mistakes.append(f"{file}:{row.line_of(mistake.field)}: {mistake.field}: {mistake}")
             continue
         if prompt.hash in prompts:
-            mistakes.append(
-                f"{file}:{row.line}: prompt: the same stands above as {prompts[prompt.hash].id!r}"
-            )
+            mistakes.append(f"{file}:{row.line}: prompt: a duplicate of {prompts[prompt.hash].id!r}")
         prompts[prompt.hash] = prompt
     if mistakes:
         raise SettingsError("\n".join(mistakes))
@@ -109,7 +107,7 @@ class _Fields:
         known = tuple(known)
         for name in self.given:
             if name not in known:
-                raise self.wrong(str(name), f"there is no such field; {did_you_mean(str(name), known)}")
+                raise self.wrong(str(name), f"unknown field; {did_you_mean(str(name), known)}")
 
     def wrong(self, name: str, what: str) -> _MistakeError:
         return _MistakeError(f"{self.prefix}{name}", what)
@@ -118,7 +116,7 @@ class _Fields:
         value = self.given.get(name)
         if value is None or (isinstance(value, str) and value):
             return value
-        raise self.wrong(name, f"it has to be a text, not {value!r}{_quote_it(value)}")
+        raise self.wrong(name, f"must be a text, not {value!r}{_quote_it(value)}")
 
     def texts(self, name: str) -> tuple[str, ...]:
         """One text, or a list of them."""
@@ -126,12 +124,12 @@ class _Fields:
         listed = [value] if isinstance(value, str) else value
         if isinstance(listed, list) and all(isinstance(each, str) and each for each in listed):
             return tuple(listed)
-        raise self.wrong(name, f"it has to be a text or a list of texts, not {value!r}{_quote_it(value)}")
+        raise self.wrong(name, f"must be a text or a list of texts, not {value!r}{_quote_it(value)}")
 
     def number(self, name: str, default: float | None = None, least: float | None = None) -> float:
         value = self.given.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.wrong(name, f"it has to be a number, not {value!r}")
+            raise self.wrong(name, f"must be a number, not {value!r}")
         if least is not None and value < least:
             raise self.wrong(name, f"{value} is less than {least:g}")
         return value
@@ -140,18 +138,18 @@ class _Fields:
         value = self.given.get(name, default)
         if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
             return value
-        raise self.wrong(name, f"it has to be a whole number from 1 on, not {value!r}")
+        raise self.wrong(name, f"must be a whole number, 1 or more, not {value!r}")
 
     def flag(self, name: str) -> bool:
         value = self.given.get(name, False)
         if isinstance(value, bool):
             return value
-        raise self.wrong(name, f"it has to be true or false, not {value!r}")
+        raise self.wrong(name, f"must be true or false, not {value!r}")
 
     def inner(self, name: str) -> _Fields:
         value = self.given.get(name, {})
         if not isinstance(value, Mapping):
-            raise self.wrong(name, f"it has to be a mapping, not {value!r}")
+            raise self.wrong(name, f"must be a mapping, not {value!r}")
         return _Fields(value, f"{self.prefix}{name}.")
 
 
@@ -168,7 +166,7 @@ def _prompt(row: Row, name: str) -> QualityPrompt:
     if samples > MOST_SAMPLES:
         raise given.wrong("samples", f"{samples} are more than {MOST_SAMPLES}")
     if samples > 1 and temperature == 0:
-        raise given.wrong("samples", "at temperature 0 all samples are one; give a temperature above it")
+        raise given.wrong("samples", "at temperature 0 all samples are the same; set a temperature above 0")
     return QualityPrompt(
         id=given.text("id") or name,
         prompt=_asked(given),
@@ -206,7 +204,7 @@ def _asked(given: _Fields) -> str | tuple[Mapping[str, Any], ...]:
     if not listed or not all(
         isinstance(each, Mapping) and {"role", "content"} <= each.keys() for each in listed
     ):
-        raise given.wrong("messages", "it has to be a list of messages, each with 'role' and 'content'")
+        raise given.wrong("messages", "must be a list of messages, each with 'role' and 'content'")
     return tuple(dict(each) for each in listed)
 
 
@@ -265,7 +263,7 @@ def _choice(given: _Fields) -> Choice:
     given.check_names(("options", "correct"))
     options, correct = given.texts("options"), given.text("correct")
     if len(options) < 2:
-        raise given.wrong("options", "there have to be two options or more")
+        raise given.wrong("options", "at least two options are needed")
     if correct is None or correct not in options:
-        raise given.wrong("correct", f"it has to be one of {', '.join(map(repr, options))}, not {correct!r}")
+        raise given.wrong("correct", f"must be one of {', '.join(map(repr, options))}, not {correct!r}")
     return Choice(options, correct)

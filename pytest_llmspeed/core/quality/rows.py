@@ -44,7 +44,7 @@ def rows_of(text: str, file: str) -> list[Row]:
     else:
         raise SettingsError(f"{file}: a prompt file is .jsonl, .yaml or .yml")
     if not rows:
-        raise SettingsError(f"{file}: it holds no prompts")
+        raise SettingsError(f"{file}: it contains no prompts")
     return rows
 
 
@@ -78,7 +78,7 @@ def _rows_of_yaml(text: str, file: str) -> Iterator[Row]:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         if not isinstance(node, yaml.SequenceNode):
-            raise SettingsError(f"{file}:1: it has to be a list of prompts, each a mapping")
+            raise SettingsError(f"{file}:1: must be a list of prompts, each a mapping")
         _check_size(node, file)
         for child in node.value:
             line = child.start_mark.line + 1
@@ -114,7 +114,7 @@ def _check_size(root: Any, file: str) -> None:
 
     def size(node: Any) -> int:
         if id(node) in under_way:
-            raise SettingsError(f"{file}:{node.start_mark.line + 1}: an alias stands within its own anchor")
+            raise SettingsError(f"{file}:{node.start_mark.line + 1}: an alias refers to its own anchor")
         if id(node) not in sizes:
             under_way.add(id(node))
             sizes[id(node)] = 1 + sum(map(size, _children(node)))
@@ -162,7 +162,7 @@ def _not_plain(value: object, name: str = "", depth: int = 0) -> Iterator[str]:
             yield from _not_plain(inner, name, depth + 1)
     elif isinstance(value, str):
         if broken := next((char for char in value if "\ud800" <= char <= "\udfff"), None):
-            yield f"{where}it holds half of a surrogate pair (U+{ord(broken):04X})"
+            yield f"{where}it contains half of a surrogate pair (U+{ord(broken):04X})"
     elif isinstance(value, float) and not isfinite(value):
         yield f"{where}{value} is not a number that can be used"
     elif value is not None and not isinstance(value, bool | int | float):

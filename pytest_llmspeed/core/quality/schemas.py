@@ -130,7 +130,7 @@ def _subschemas(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
                 found = resolver.lookup(reference)
             except (Unresolvable, NoSuchAnchor) as error:
                 raise SchemaMistakeError(
-                    f"its {keyword} {reference!r} leads nowhere; a reference has to stay within the schema "
+                    f"its {keyword} {reference!r} cannot be resolved; references must stay within the schema "
                     "(nothing is fetched)"
                 ) from error
             left.append((DRAFT202012.create_resource(found.contents), found.resolver))

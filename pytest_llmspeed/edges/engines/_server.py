@@ -172,7 +172,7 @@ class ServerEngine:
             self._outlived_s = clock.now_s()
         if self.alive:
             return found
-        death, _ = self._process.explained(f"ended in the middle, {self._process.ending}")
+        death, _ = self._process.explained(f"exited during the request, {self._process.ending}")
         return found.failed(f"{found.error}; {death}")
 
     async def close(self) -> None:

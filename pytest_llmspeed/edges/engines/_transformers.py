@@ -139,7 +139,7 @@ def set_threads(count: int | None) -> int | None:
     try:
         torch.set_num_threads(int(count))
     except (TypeError, ValueError, RuntimeError) as error:
-        raise EngineError(f"threads={count!r}: it has to be a whole number from 1 on") from error
+        raise EngineError(f"threads={count!r}: must be a whole number, 1 or more") from error
     return before
 
 
@@ -179,7 +179,7 @@ def _load_failure(spec: EngineSpec, source: ModelSource, error: Exception) -> st
     if source.is_local:
         return f"model {spec.model!r} cannot be loaded: {first_line(error)}"
     return (
-        f"model {spec.model!r} is no file or folder here, and cannot be had from the hub: "
+        f"model {spec.model!r} is not a local file or folder, and could not be loaded from the hub: "
         f"{first_line(error)}; check the name, the network, or download it beforehand"
     )
 

@@ -177,7 +177,7 @@ def _source(spec: EngineSpec) -> ModelSource:
     if "gguf_file" in source.arguments:
         raise EngineError(
             f"model {source.name!r} is a GGUF file, which vLLM does not read: give a folder of "
-            "save_pretrained or a hub id, or take the backend 'llama-cpp' or 'transformers'"
+            "save_pretrained or a hub id, or use the backend 'llama-cpp' or 'transformers'"
         )
     return source
 
@@ -208,7 +208,7 @@ def _loaded(
     except EngineError:
         raise
     except Exception as error:  # vLLM, torch and the hub raise what they like; it ends here, as one sentence
-        where = "" if source.is_local else ", which is no folder here"
+        where = "" if source.is_local else ", which is not a local folder"
         what = f"vLLM did not start with model {spec.model!r}{where}"
         raise EngineError(f"{what}: {output.cause() or reason(error)}") from error
 

@@ -37,15 +37,15 @@ class Pieces(Protocol):
 def check_request(request: Request) -> None:
     """Raise `ValueError` for what an engine in process does not take."""
     if request.model is not None:
-        raise ValueError(f"model={request.model!r}: an engine in process has one model, the backend's")
+        raise ValueError(f"model={request.model!r}: an in-process engine serves only the backend's model")
     if unknown := sorted(request.extra_body.keys() - TAKEN):
-        raise ValueError(f"extra_body: an engine in process takes {sorted(TAKEN)}, not {unknown}")
+        raise ValueError(f"extra_body: an in-process engine accepts {sorted(TAKEN)}, not {unknown}")
 
 
 def no_template(request: Request) -> ValueError:
     """The error of a request whose messages no template turns into a text."""
     return ValueError(
-        "the model has no chat template, so it takes a text, not messages"
+        "the model has no chat template, so send a text, not messages"
         if request.endpoint == "chat"
         else "endpoint='completions' takes a text, not messages"
     )

@@ -60,4 +60,6 @@ def _ending(code: int) -> str:
     if code >= 0:
         return f"its process ended with code {code}"
     name = signal.Signals(-code).name
-    return f"its process was killed ({name})" + (", for lack of memory perhaps" if name == "SIGKILL" else "")
+    return f"its process was killed ({name})" + (
+        ", perhaps because memory ran out" if name == "SIGKILL" else ""
+    )

@@ -193,7 +193,7 @@ def _finite_logits(model: Any) -> Iterator[None]:
 def _not_finite(dtype: str) -> str:
     if dtype.endswith("float16") and "bfloat" not in dtype:
         return "the logits are NaN or Inf: the model's values exceed those of fp16 (65504); use bf16"
-    return "the logits are NaN or Inf: the model's weights are damaged, or its precision does not do for it"
+    return "the logits are NaN or Inf: the model's weights are damaged, or its precision cannot hold them"
 
 
 class _Pieces:

@@ -33,8 +33,8 @@ def checked(path: Path, asked: str, name: str | None) -> str:
     weights = weights_type(path)
     if asked != AUTO and SAME.get(asked, asked) != weights:
         raise EngineError(
-            f"model {name!r} was asked for in {asked}, but the file's weights are {weights}: "
-            "name the file that holds them so, or convert it with llama-quantize"
+            f"model {name!r} was requested in {asked}, but the file's weights are {weights}: "
+            "use a file in that precision, or convert it with llama-quantize"
         )
     return weights
 
@@ -65,7 +65,7 @@ def _value_of(path: Path, key: str) -> Any:
 def _find(file: BinaryIO, wanted: str) -> Any:
     """The value of a key, None where it is not among the file's."""
     if file.read(4) != MAGIC:
-        raise ValueError("it does not begin as one")
+        raise ValueError("it has no GGUF header")
     _version, _tensors, keys = _read(file, "IQQ")
     for _ in range(keys):
         key, value = _string(file), _value(file, *_read(file, "I"))

@@ -221,7 +221,7 @@ def _ways(order: Order) -> Iterator[tuple[Way, dict[str, Any]]]:
     for name in sorted(spec.options.keys() - COMMON_OPTIONS):
         value = spec.options[name]
         if name not in recipe.options:
-            raise EngineError(f"{recipe.engine} has no means for {name}={value!r}: leave it out")
+            raise EngineError(f"{recipe.engine} does not support {name}={value!r}: leave it out")
         if value is not None and value is not False:
             yield recipe.options[name], {VALUE: value}
 

@@ -15,7 +15,7 @@ def score(llama: Any, prompt: Sequence[int], token_ids: Sequence[int], top: int)
     """
     read, context = len(prompt) + len(token_ids) - 1, llama.n_ctx()  # the last token is never read
     if read > context:
-        raise ValueError(f"prompt and answer have {read} tokens to read, the context is n_ctx={context}")
+        raise ValueError(f"prompt and answer have {read} tokens, the context is n_ctx={context}")
     chosen, best = [], []
     for token, logprobs in zip(token_ids, _logprobs(llama, prompt, token_ids), strict=True):
         chosen.append(float(logprobs[token]))

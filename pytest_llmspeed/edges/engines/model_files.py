@@ -61,7 +61,7 @@ class ModelSource:
     def _gguf(cls, path: Path) -> Self:
         if path.suffix != ".gguf":
             raise EngineError(
-                f"model {str(path)!r} is a file, but no .gguf file: give a folder written by "
+                f"model {str(path)!r} is a file, but not a .gguf file: give a folder written by "
                 "save_pretrained, a .gguf file or a hub id"
             )
         return cls(path.name, str(path.parent), {"gguf_file": path.name}, _fingerprint([path]))

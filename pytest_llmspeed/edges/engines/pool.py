@@ -70,7 +70,7 @@ class Pool:
     def _started(self, spec: EngineSpec) -> Running:
         if spec in self._failed:
             reason = self._failed[spec].partition("\n")[0]
-            raise EngineError(f"{reason} (it failed to start before in this run)")
+            raise EngineError(f"{reason} (it already failed to start in this run)")
         device, kind = self._registry.device(spec), self._registry.engine(spec.backend)
         self._make_room(device)
         try:

@@ -45,7 +45,9 @@ def quantise(model: Any, precision: str) -> None:
     except ImportError as error:
         raise EngineError(f"precision {precision!r} needs torchao 0.18: {INSTALL} ({error})") from error
     except (RuntimeError, ValueError, AssertionError) as error:  # no kernel for this device, most often
-        raise EngineError(f"the weights cannot become {precision} on {model.device}: {error}") from error
+        raise EngineError(
+            f"the weights cannot be converted to {precision} on {model.device}: {error}"
+        ) from error
     _let_go_of_the_file(model)
 
 
@@ -80,7 +82,7 @@ def checked(model: Any, asked: str, name: str | None) -> str:
     """Return the precision of the weights of a model; raises `EngineError` if another was asked for."""
     loaded = read_back(model)
     if asked not in (AUTO, loaded):
-        raise EngineError(f"model {name!r} was asked for in {asked}, but loaded in {loaded}")
+        raise EngineError(f"model {name!r} was requested in {asked}, but loaded in {loaded}")
     return loaded
 
 

@@ -53,7 +53,7 @@ class Registry:
         elif visible[name] != self._targets.get(name):
             yield (
                 f"backend {name!r} is {visible[name]!r} here and {self._targets[name]!r} elsewhere in this "
-                f"run: give one of them another name, or run them apart"
+                f"run: rename one of them, or run them separately"
             )
 
     def knows(self, name: str) -> bool:

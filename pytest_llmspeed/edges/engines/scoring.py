@@ -24,7 +24,7 @@ def score(model: Any, prompt: Any, token_ids: Sequence[int], top: int) -> TokenS
         return TokenScores((), (), ())
     read, context = prompt["input_ids"].shape[-1] + len(token_ids) - 1, context_length(model.config)
     if context is not None and read > context:
-        raise ValueError(f"prompt and answer have {read} tokens to read, the context is {context}")
+        raise ValueError(f"prompt and answer have {read} tokens, the context is {context}")
     forced = _Forced(token_ids, top)
     config = GenerationConfig(
         max_new_tokens=len(token_ids),

@@ -62,9 +62,7 @@ def _tls(options: Mapping[str, Any]) -> TLS:
     given = {name: options[name] for name in TLS_OPTIONS if options.get(name) is not None}
     verify = given.pop("verify", True)
     if not isinstance(verify, bool):
-        raise EngineError(
-            f"verify={verify!r}: it is True or False; a file of certificates is named by ca_file="
-        )
+        raise EngineError(f"verify={verify!r}: must be True or False; name a certificate file with ca_file=")
     return TLS(**{name: os.path.expanduser(path) for name, path in given.items()}, verify=verify)
 
 
@@ -73,7 +71,7 @@ def api_key(variable: str) -> Secret | None:
     key = os.environ.get(variable, "").strip()
     if not key.isascii() or any(character.isspace() or not character.isprintable() for character in key):
         raise EngineError(
-            f"the environment variable {variable} holds no API key: it has spaces or odd characters"
+            f"the environment variable {variable} is not an API key: it has spaces or unusual characters"
         )
     return Secret(key) if key else None
 
@@ -83,7 +81,7 @@ def own_headers(value: object) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise EngineError("headers= maps names of HTTP headers to their values")
+        raise EngineError("headers= must map names of HTTP headers to their values")
     headers: dict[str, str] = {}
     for name, content in value.items():
         if not isinstance(name, str) or not HEADER_NAME.fullmatch(name):
@@ -131,7 +129,7 @@ def found_server(base: BaseURL, headers: Mapping[str, str]) -> FoundServer:
         raise EngineError(f"{error}{_other_scheme(base)}{fix}") from error
     if status in (401, 403):
         raise EngineError(
-            f"the server at {base} answers HTTP {status}: it wants an API key; put it into "
+            f"the server at {base} answers HTTP {status}: it requires an API key: put it into "
             f"the environment variable {KEY_VARIABLE} (or the one that api_key_env= names), or into headers="
         )
     models = listed_models(body) if status == 200 else None

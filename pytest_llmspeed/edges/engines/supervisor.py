@@ -64,7 +64,7 @@ def _free_port(port: int | None) -> int:
             return int(listener.getsockname()[1])
     except OSError as error:
         raise EngineError(
-            f"port {port} cannot be had ({os.strerror(error.errno or 0)}): leave port= out for a free one, "
+            f"port {port} is not available ({os.strerror(error.errno or 0)}): omit port= to pick a free one, "
             "or end the process that listens there"
         ) from error
 
@@ -161,7 +161,7 @@ class ServerProcess:
             if not self.alive:
                 raise StartError(*self.explained(self._early_end))
             if clock.now_s() > deadline_s:
-                late = f"did not answer within {limit_s:g} s: give it longer with start_timeout_s="
+                late = f"did not answer within {limit_s:g} s: allow more time with start_timeout_s="
                 raise StartError(*self.explained(late))
             time.sleep(wait_s)
             wait_s = min(wait_s * 1.2, LONGEST_LOOK_S)
@@ -170,8 +170,8 @@ class ServerProcess:
 
     @property
     def _early_end(self) -> str:
-        stay = ": let it stay in the foreground, where it can be watched and ended"
-        return f"ended during its start, {self.ending}{stay if self.exit_code == 0 else ''}"
+        stay = ": it must stay in the foreground so that it can be watched and ended"
+        return f"exited while starting, {self.ending}{stay if self.exit_code == 0 else ''}"
 
     @property
     def ending(self) -> str:
@@ -198,7 +198,7 @@ class ServerProcess:
     def stop(self) -> None:
         """End the server with all its processes, and remove its files; stopping twice is fine.
 
-        Raises `EngineError` if something of it could not be ended.
+        Raises `EngineError` if something of it could not be killed.
         """
         assert self._guard.stdin is not None
         assert self._guard.stdout is not None
@@ -222,7 +222,7 @@ class ServerProcess:
         shutil.rmtree(self._launch.place.folder, ignore_errors=True)
         if self._pid is None or self._is_gone_after(guard.kill_sparing) or self._is_gone_after(guard.kill):
             return
-        raise EngineError(f"{self._launch.name}: the processes of group {self._pid} could not be ended")
+        raise EngineError(f"{self._launch.name}: the processes of group {self._pid} could not be killed")
 
     def _is_gone_after(self, end: Callable[[int], None]) -> bool:
         """End the server's group in this way; return whether nothing of it is left after a while."""

@@ -6,7 +6,9 @@ import re
 import signal
 from dataclasses import dataclass
 
-SMALLER = "ask for less: a smaller context_length=, fewer sequences (max_concurrency=), a quantised model"
+SMALLER = (
+    "reduce its memory: a smaller context_length=, fewer sequences (max_concurrency=) or a quantised model"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,7 @@ SYMPTOMS = (
         "memory held",
         r"Free memory on device.* less than desired GPU memory utilization"
         r"|memory is already (?:used|allocated) by another process",
-        "too little of the GPU's memory is free: another process holds it, perhaps one that outlived an "
+        "too little GPU memory is free: another process uses it, perhaps one left over from an "
         "earlier run (nvidia-smi shows which); end that, or lower memory_fraction=",
     ),
     Symptom(
@@ -34,20 +36,20 @@ SYMPTOMS = (
         r"|Not enough memory\. Please try to increase"
         r"|failed to allocate (?:buffer|compute|\S+ buffer)"
         r"|failed to create context with model",
-        f"out of memory: {SMALLER}; or give the engine another share with memory_fraction= (less where "
-        "the device ran out, more where its cache did not fit)",
+        f"out of memory: {SMALLER}; or change memory_fraction= (lower it if the device ran out, "
+        "raise it if the cache did not fit)",
     ),
     Symptom(
         "port taken",
         r"(?i:address already in use|failed to bind socket|couldn't bind|error binding"
         r"|port is already allocated)",
-        "another process listens on its port: leave port= out for a free one, or end that process",
+        "another process listens on its port: omit port= to pick a free one, or end that process",
     ),
     Symptom(
         "gated",
         r"(?i:gated repo|GatedRepoError|access to model .* is restricted|401 client error|403 client error"
         r"|Invalid user token|you need to (?:have access|be authenticated))",
-        "the model is gated, or your token does not open it: accept its licence on its page and set HF_TOKEN",
+        "the model is gated, or your token has no access to it: accept its licence and set HF_TOKEN",
     ),
     Symptom(
         "offline",
@@ -63,12 +65,12 @@ SYMPTOMS = (
         r"|is not a local folder|model path does not exist|failed to load model|failed to open \S+\.gguf"
         r"|unrecognized model in|no such file or directory: '\S+/config\.json'"
         r"|does not appear to have (?:a file|files) named)",
-        "the model was not found, or is none that this engine can load: check model=",
+        "the model was not found, or this engine cannot load it: check model=",
     ),
     Symptom(
         "context too long",
         r"User-specified \w+ \(\d+\) is greater than the derived",
-        "the model has no room for so long a context: lower context_length=",
+        "the context is longer than the model supports: lower context_length=",
     ),
     Symptom(
         "not installed",
@@ -78,13 +80,13 @@ SYMPTOMS = (
     Symptom(
         "unknown argument",
         r"(?i:unrecognized arguments?|no such option|unknown argument|invalid argument: -|invalid choice)",
-        "this version of the engine does not know an argument: see extra_args= and the options of the mark",
+        "this version of the engine does not recognise an argument: check extra_args= and the mark's options",
     ),
     Symptom(
         "no device",
         r"(?i:no GPU devices found|no CUDA GPUs are available|CUDA driver version is insufficient"
         r"|failed to infer device type|Found no NVIDIA driver)",
-        "it found no GPU that it can use: check the driver and CUDA_VISIBLE_DEVICES",
+        "it found no usable GPU: check the driver and CUDA_VISIBLE_DEVICES",
     ),
 )
 KILLED = Symptom(

@@ -28,7 +28,7 @@ def prompt_tokens(tokenizer: Any, request: Request) -> list[int]:
         encoded = tokenizer(request.prompt)
     else:
         raise ValueError(
-            "the model has no chat template, so it takes a text, not messages"
+            "the model has no chat template, so send a text, not messages"
             if request.endpoint == "chat"
             else "endpoint='completions' takes a text, not messages"
         )
@@ -45,7 +45,7 @@ def sampling(request: Request) -> Any:
     from vllm.sampling_params import RequestOutputKind
 
     if request.model is not None:
-        raise ValueError(f"model={request.model!r}: an engine in process has one model, the backend's")
+        raise ValueError(f"model={request.model!r}: an in-process engine serves only the backend's model")
     known = {name for name in SamplingParams.__struct_fields__ if not name.startswith("_")} - OURS
     extra = {name: value for name, value in request.extra_body.items() if name != "tools"}
     for name in sorted(extra.keys() - known):
@@ -70,7 +70,7 @@ def scoring(top: int, largest: int) -> Any:
 
     if largest != -1 and top > largest:
         raise ValueError(
-            f"max_logprobs={largest} is less than the {top} to be listed: set max_logprobs={top}"
+            f"max_logprobs={largest} is less than the {top} that are requested: set max_logprobs={top}"
         )
     return SamplingParams(
         temperature=0.0,

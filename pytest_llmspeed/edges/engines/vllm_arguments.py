@@ -52,7 +52,7 @@ def precision_that_runs(config: Any, spec: EngineSpec) -> str:
     runs = str(model.quantization).removesuffix("_marlin") if model.quantization else named
     if spec.precision not in (AUTO, runs):
         raise EngineError(
-            f"model {spec.model!r} was asked for in {spec.precision}, but vLLM runs it in {runs}"
+            f"model {spec.model!r} was requested in {spec.precision}, but vLLM runs it in {runs}"
         )
     return runs
 
@@ -62,7 +62,7 @@ def prefix_cache_that_runs(config: Any, spec: EngineSpec) -> str:
     runs = "warm" if config.cache_config.enable_prefix_caching else "cold"
     asked = spec.options.get("prefix_cache", runs)
     if asked != runs:
-        raise EngineError(f"prefix_cache={asked!r} was asked for, but vLLM runs with a {runs} one")
+        raise EngineError(f"prefix_cache={asked!r} was requested, but vLLM runs with a {runs} one")
     return runs
 
 

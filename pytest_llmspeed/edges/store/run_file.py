@@ -38,7 +38,7 @@ def read_run_file(path: Path) -> RunFile:
     except FileNotFoundError as error:
         raise StoreError(f"{path}: no such file; name {REPORT}, or a folder of them") from error
     except OSError as error:
-        raise StoreError(f"{path} cannot be read: {error.strerror or error}; mend or move it") from error
+        raise StoreError(f"{path} cannot be read: {error.strerror or error}; fix or move it") from error
     return parsed(path, content)
 
 

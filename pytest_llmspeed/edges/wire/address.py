@@ -139,7 +139,7 @@ def _split(url: str) -> SplitResult:
 def _host(parts: SplitResult) -> str:
     host = parts.hostname
     if parts.netloc.rpartition("@")[2].count(":") > 1 and "[" not in parts.netloc:
-        raise ValueError("an IPv6 address stands in brackets, as in http://[::1]:8000/v1")
+        raise ValueError("an IPv6 address needs brackets, as in http://[::1]:8000/v1")
     if not host:
         raise ValueError(f"the address has no host, as in {EXAMPLE}")
     with suppress(ValueError):

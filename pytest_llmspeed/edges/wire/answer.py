@@ -94,7 +94,7 @@ class AnswerBytes:
         else:
             self._read(self._parser.close())
             if self._form and not self._any_event:
-                self._reader.error = f"the answer is no stream of events: {self._form}"
+                self._reader.error = f"the answer is not an event stream: {self._form}"
 
     def exchange(
         self,
@@ -134,7 +134,7 @@ def _unreadable_form(headers: Mapping[str, str]) -> str:
     """What the head says of a body that cannot be an answer, empty where it may be one."""
     coding, kind = headers.get("content-encoding", "identity"), headers.get("content-type", "")
     if coding.lower() != "identity":
-        return f"it is encoded ({harmless(coding, 40)}), which nobody asked for"
+        return f"it is encoded ({harmless(coding, 40)}), although no encoding was requested"
     return (
         f"its content type is {harmless(kind, 100)}"
         if kind.lower().startswith(("text/html", "image/"))

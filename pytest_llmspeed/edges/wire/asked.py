@@ -60,14 +60,14 @@ class Asked:
     def of(cls, call: Call, default_timeout_s: float) -> Asked | None:
         """Return what a call asks, None if it is of a kind that is not measured.
 
-        Raises ValueError where the body is no JSON object.
+        Raises ValueError where the body is not a JSON object.
         """
         endpoint = _endpoint(call.path)
         if endpoint is None or call.method != "POST":
             return None
         body = json.loads(call.body)
         if not isinstance(body, dict):
-            raise ValueError("the body is no JSON object")
+            raise ValueError("the body is not a JSON object")
         notes = frozenset({"retry"} if call.headers.get(RETRIES, "0") != "0" else ())
         request = _request(endpoint, body, call.timeout_s or default_timeout_s)
         return cls(request, body, notes, call.label)

@@ -41,7 +41,7 @@ class Framing:
         try:
             self._parser.feed_data(chunk)
         except httptools.HttpParserUpgrade as error:
-            raise TransportError(f"{self._server} answered HTTP 101: it wants another protocol") from error
+            raise TransportError(f"{self._server} answered HTTP 101: it wants to switch protocols") from error
         except Exception as error:
             if self.complete:  # what follows the answer is not part of it
                 self.reusable = False

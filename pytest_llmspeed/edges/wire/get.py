@@ -40,7 +40,7 @@ def _advice(base: BaseURL, error: OSError) -> str:
     """What may help where a server ends a TLS connection: without saying why, many want a certificate."""
     ends = isinstance(error, ssl.SSLEOFError | ConnectionResetError | BrokenPipeError)
     if base.scheme == "https" and base.tls.client_cert is None and ends:
-        return "; if it wants a client certificate, set client_cert= and client_key="
+        return "; if it requires a client certificate, set client_cert= and client_key="
     return ""
 
 

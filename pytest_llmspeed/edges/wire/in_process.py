@@ -56,7 +56,7 @@ class InProcess:
             _refuse(put, 400, f"the request cannot be read: {error}")
             return
         if asked is None or asked.request.endpoint not in OBJECTS:
-            _refuse(put, 404, f"{call.method} {path}: an engine in process serves {SERVED}")
+            _refuse(put, 404, f"{call.method} {path}: an in-process engine serves {SERVED}")
             return
         await self._answer(asked, put)
 

@@ -64,5 +64,5 @@ def _without_field(body: bytes) -> tuple[str | None, bytes]:
         return None, body
     label = fields.pop(LABEL_FIELD)
     if label is not None and not isinstance(label, str):
-        raise ValueError(f"{LABEL_FIELD}={label!r}: a label is a text")
+        raise ValueError(f"{LABEL_FIELD}={label!r}: a label must be a string")
     return label, json.dumps(fields).encode()

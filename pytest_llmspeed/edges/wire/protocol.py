@@ -125,7 +125,7 @@ class AnswerReader:
         """A choice's index and its non-empty output; its finish reason is noted."""
         index = choice.get("index") or 0
         if type(index) is not int:
-            raise ValueError(f"{index!r} is not the place of a choice")
+            raise ValueError(f"{index!r} is not the index of a choice")
         self._end_choice(index, choice.get("finish_reason"))
         if index == 0 and (token_ids := choice.get("token_ids")):
             self._token_ids += map(token_id, token_ids)

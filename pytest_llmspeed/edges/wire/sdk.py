@@ -125,7 +125,7 @@ class Seam:
     def raised(self, error: BaseException, *, connected: bool) -> BaseException:
         """An error as httpx would raise it."""
         if isinstance(error, TimeoutError):
-            return self.httpx.ReadTimeout(str(error) or "nothing came in time")  # type: ignore[no-any-return]
+            return self.httpx.ReadTimeout(str(error) or "nothing arrived in time")  # type: ignore[no-any-return]
         if isinstance(error, TransportError):
             kind = self.httpx.ReadError if connected else self.httpx.ConnectError
             return kind(str(error))  # type: ignore[no-any-return]

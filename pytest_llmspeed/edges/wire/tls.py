@@ -44,13 +44,13 @@ class TLS:
             with _using("client_cert", self.client_cert):
                 context.load_cert_chain(self.client_cert, self.client_key, _no_password)
         elif self.client_key is not None:
-            raise ValueError("client_key= is the key of a certificate: name that with client_cert=")
+            raise ValueError("client_key= needs its certificate: set client_cert= too")
         return context
 
 
 def _no_password() -> str:
     """Answer OpenSSL, which would ask for the password of a key on the terminal."""
-    raise ValueError("its key is encrypted: decrypt it into a file of its own")
+    raise ValueError("its key is encrypted: decrypt it into a separate file")
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def _using(option: str, path: str) -> Iterator[None]:
         yield
     except ssl.SSLError as error:
         reason = (error.reason or "no certificate in it").replace("_", " ").lower()
-        raise ValueError(f"{option}={path!r}: not a PEM file that can be used ({reason})") from error
+        raise ValueError(f"{option}={path!r}: not a usable PEM file ({reason})") from error
     except OSError as error:
         raise ValueError(f"{option}={path!r}: {error.strerror or error}") from error
     except ValueError as error:
@@ -90,14 +90,14 @@ def _why_no_tls(reason: str) -> str:
 
 def wants_a_certificate() -> str:
     """Return the sentence on a server that wants to know who we are."""
-    return "the server wants a client certificate: set client_cert= and client_key="
+    return "the server requires a client certificate: set client_cert= and client_key="
 
 
 def _why_not_trusted(error: ssl.SSLCertVerificationError) -> str:
     said = error.verify_message
     if error.verify_code in OTHER_HOST:
         return (
-            f"its certificate is for another host ({said}): use the name that the certificate has, "
+            f"its certificate is for another host ({said}): use the name in the certificate, "
             "or turn the check off with verify=False"
         )
     if error.verify_code in NOT_IN_TIME:
