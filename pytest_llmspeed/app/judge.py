@@ -96,7 +96,9 @@ def judge(record: TestRecord, case: Case, policy: Policy) -> TestRecord:
     checks = tuple(check(budget, record.measurement) for budget in case.budgets)
     invalid = tuple(_invalid(record, case))
     found = () if invalid or not policy.comparing else (*_busy(record), *_comparisons(record, case))
-    worse = tuple(quality_judge.failures(record.quality, found, show_answers=policy.show_answers))
+    worse = tuple(
+        quality_judge.failures(record.quality, found, _changed(case), show_answers=policy.show_answers)
+    )
     if worse:
         found = tuple(replace(each, verdict=Verdict.INVALID, reason=advice.worse_answers()) for each in found)
     verdict = Verdict.INVALID if invalid or worse else gravest([each.verdict for each in found])
@@ -123,7 +125,9 @@ def _without_requests(record: TestRecord, case: Case, policy: Policy) -> TestRec
     """A test that measured no speed: its verdict is that of its answers, if it asked for any."""
     asked = any(not budget.is_default for budget in case.budgets)
     missing = (advice.nothing_measured(case.overridden_in),) if asked else ()
-    worse = tuple(quality_judge.failures(record.quality, (), show_answers=policy.show_answers))
+    worse = tuple(
+        quality_judge.failures(record.quality, (), _changed(case), show_answers=policy.show_answers)
+    )
     return replace(record, problems=missing + worse, verdict=quality_judge.verdict(record.quality))
 
 
@@ -334,9 +338,14 @@ def _worst(record: TestRecord) -> Comparison | None:
 
 def slowdowns(record: TestRecord, case: Case) -> tuple[str, ...]:
     """Return the sentences on what became slower than its baseline, one for each metric that did."""
-    changed = what_changed(case.window.facts, case.now.facts)
+    changed = _changed(case)
     worst = worst_of_each_metric(record.comparisons)
     return tuple(advice.slower(each, changed) for each in worst if each.verdict is Verdict.SLOWER)
+
+
+def _changed(case: Case) -> list[str]:
+    """What is recorded to have changed since the baseline; empty without one."""
+    return what_changed(case.window.facts, case.now.facts) if case.window.facts else []
 
 
 def _failing_options(record: TestRecord, case: Case, policy: Policy) -> Iterator[tuple[str, Comparison]]:

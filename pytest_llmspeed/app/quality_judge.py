@@ -33,14 +33,21 @@ def verdict(sets: Sequence[SetFindings]) -> Verdict | None:
 
 
 def failures(
-    sets: Sequence[SetFindings], speed: Sequence[Comparison], *, show_answers: bool
+    sets: Sequence[SetFindings],
+    speed: Sequence[Comparison],
+    changed: Sequence[str] = (),
+    *,
+    show_answers: bool,
 ) -> Iterator[str]:
-    """Yield a sentence for each set that failed, led by what the same run says of the speed."""
+    """Yield a sentence for each set that failed, led by the change of speed in the same run.
+
+    `changed` names the facts that differ from those of the baseline.
+    """
     moved = [found for found in speed if found.verdict in (Verdict.FASTER, Verdict.SLOWER)]
     lead = "".join(advice.speed_beside_answers(found) for found in sorted(moved, key=severity)[-1:])
     for found in sets:
         if found.word is Word.FAILED:
-            yield lead + sentences.failure(found, show_answers=show_answers)
+            yield lead + sentences.failure(found, changed, show_answers=show_answers)
 
 
 def coupled(record: TestRecord, *, strict: bool, require_baseline: bool, storing: bool) -> TestRecord:

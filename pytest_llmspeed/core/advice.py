@@ -8,9 +8,9 @@ from pytest_llmspeed.core.verdicts import BudgetCheck, Comparison
 
 UPDATE = "--llmspeed-update-baseline"
 NOT_BY_SESSIONS = "more sessions would not help: raise rounds=, or use a quieter machine"
-RUN_AGAIN = "run it again, and if it stays, look at what changed"
+RUN_AGAIN = "run it again; if it persists, look at what changed"
 WHY = '"why"'
-TAKE_TEN = "take ten with llm_client.measure(…) or rounds(10)"
+TAKE_TEN = "measure ten with llm_client.measure(…) or rounds(10)"
 
 
 def percent(ratio: float) -> str:
@@ -56,7 +56,7 @@ def _interval(check: BudgetCheck, unit_of: str) -> str:
     if low and high:
         return f" (95% interval {low} to {high})"
     if low or high:
-        return f" (95% interval {f'from {low} on' if low else f'up to {high}'})"
+        return f" (95% interval {f'at least {low}' if low else f'at most {high}'})"
     return " (too few requests for an interval)"
 
 
@@ -117,7 +117,7 @@ def faster(found: Comparison, *, storing: bool = False) -> str:
     said = f"{prompt_moved(found)}{name(found)} is faster: {moved(found)}"
     if found.follows_a_shorter_prompt:
         return f"{said}; a shorter prompt may be a mistake, so this is not stored; {accept(WHY)}"
-    return said if storing else f"{said}; store it to keep it: pytest {UPDATE}"
+    return said if storing else f"{said}; store it as the new baseline: pytest {UPDATE}"
 
 
 def speed_beside_answers(found: Comparison) -> str:
@@ -147,7 +147,7 @@ def suspect(found: Comparison) -> str:
 
 def not_beyond_chance() -> str:
     """Why a slowdown that shows is a suspect only."""
-    return "chance could explain it"
+    return "it could be chance"
 
 
 def because_of(option: str, sentence: str) -> str:
@@ -217,15 +217,12 @@ def no_time() -> str:
 
 def all_at_once() -> str:
     """Why a test whose requests were all on their way together is not compared."""
-    return (
-        "all requests were on their way at the same time as others; such times are held against budgets "
-        "and not compared"
-    )
+    return "all requests overlapped with others; such times are checked against budgets and not compared"
 
 
 def nothing_to_compare() -> str:
     """Why a test with requests is not compared in the command."""
-    return "none of its requests are compared: those of a sweep, and of a load of too few, are not"
+    return "none of its requests are compared: those of sweeps and of loads that are too short never are"
 
 
 def cannot_rule_out(slowdown: float) -> str:
@@ -235,12 +232,12 @@ def cannot_rule_out(slowdown: float) -> str:
 
 def sessions_differ() -> str:
     """Why slower requests are not called slower."""
-    return "its requests are slower, but unchanged code has differed as much between sessions"
+    return "its requests are slower, but sessions of unchanged code have differed as much"
 
 
 def median_moved(slowdown: float) -> str:
     """Why a shift of the median alone decides nothing."""
-    return f"its median is {size(slowdown)} slower, its fastest requests are not"
+    return f"its median is {size(slowdown)} slower, but its fastest requests are not"
 
 
 def tail_grew(slow: int, total: int) -> str:
@@ -254,14 +251,14 @@ def no_baseline(place: str, elsewhere: Sequence[str], *, storing: bool = False) 
     if elsewhere:
         said = f"no baseline{where} (there is one for {', '.join(elsewhere)})"
         said += "; " if storing else f"; store one: pytest {UPDATE}; or, "
-        return f"{said}if the machines are alike, name them alike: llmspeed_environment"
+        return f"{said}if the machines are alike, give them the same llmspeed_environment"
     return "" if storing else f"no baseline yet{where}: store one with pytest {UPDATE}"
 
 
 def incomparable(differs: Sequence[str], *, storing: bool = False) -> str:
     """What to do where the baseline is of something else."""
-    said = f"the baseline is of something else ({'; '.join(differs)})"
-    return said if storing else f"{said}; store one for this: pytest {UPDATE}"
+    said = f"the baseline does not match this test ({'; '.join(differs)})"
+    return said if storing else f"{said}; store a new one: pytest {UPDATE}"
 
 
 def length_moved(found: Comparison) -> str:
@@ -287,7 +284,7 @@ def failed_requests(failed: int, total: int, error: str | None) -> str:
 
 def of_load(label: str | None, reason: str) -> str:
     """The sentence that fails a test whose load was not the one that was asked."""
-    return f"the load{f' {label!r}' if label else ''} says nothing: {reason}"
+    return f"the load{f' {label!r}' if label else ''} is invalid: {reason}"
 
 
 def nothing_measured(overridden_in: str | None) -> str:
@@ -295,9 +292,9 @@ def nothing_measured(overridden_in: str | None) -> str:
     if overridden_in:
         return (
             f"nothing was measured: the llm_client of this test is not ours but the one in "
-            f"{overridden_in}; rename that fixture, or let it call the original"
+            f"{overridden_in}; rename that fixture, or make it call the original"
         )
-    return "nothing was measured: a test with llm_budget has to send a request through llm_client"
+    return "nothing was measured: a test with llm_budget must send a request through llm_client"
 
 
 def close_call(check: BudgetCheck, unit_of: str) -> str:
@@ -323,21 +320,21 @@ def suite_shift(
 
 def slower_beside(found: Comparison, accepted: str | None = None) -> str:
     """The sentence on a test that is slower once the suite's own shift is taken out."""
-    said = f"{name(found)} is slower than the rest of this run explains: {moved(found)}"
+    said = f"{name(found)} is slower than the shift of the whole suite explains: {moved(found)}"
     return (
         f"{said}, accepted: {accepted}"
         if accepted is not None
-        else f"{said}; look at what only this test does"
+        else f"{said}; look for what only this test does"
     )
 
 
 def unlike_answers(tokens: Mapping[str, float]) -> str:
     """Why throughput differs between engines whose answers had other lengths."""
-    return f"answers had {_on_each(tokens)}; throughput follows their length: force it with output_tokens="
+    return f"answers had {_on_each(tokens)}; throughput follows their length: set output_tokens= to force one"
 
 
 def unlike_prompts(tokens: Mapping[str, float]) -> str:
-    """Why TTFT is not of the same work on engines that saw other prompts."""
+    """Why TTFT is not comparable between engines that saw other prompts."""
     return f"prompts had {_on_each(tokens)}: tokenizers or chat templates differ, and with them the work"
 
 
@@ -347,16 +344,16 @@ def _on_each(tokens: Mapping[str, float]) -> str:
 
 
 def unlike_caches(caches: Mapping[str, str]) -> str:
-    """Why TTFT is not of the same work where only some prefix caches are cold."""
+    """Why TTFT is not comparable if only some prefix caches are cold."""
     said = ", ".join(f"{cache} on {engine}" for engine, cache in caches.items())
-    return f"the prefix cache is {said}: TTFT is not of the same work"
+    return f"the prefix cache is {said}: TTFT is not comparable"
 
 
 def short(cut: int, total: int) -> str:
     """What to do where an engine did not honour a forced length."""
     return (
-        f"{cut} of {total} answers are shorter than the length that was forced: the engine does not honour "
-        "it; compare tpot_ms, which does not follow the length"
+        f"{cut} of {total} answers are shorter than the forced length: the engine does not honour "
+        "it; compare tpot_ms, which does not depend on the length"
     )
 
 

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-ELSEWHERE = "run the tests on a machine of their own, with more cores, or ask for less"
+ELSEWHERE = "run the tests on a separate machine, on more cores, or with less load"
 
 
 def not_reached(peak: int, asked: int) -> str:
-    """Too few requests were ever under way at once."""
+    """Too few requests were ever in flight at once."""
     return (
-        f"only {peak} of {asked} requests were ever under way at once: does the server, or a proxy before "
-        "it, limit connections? raise its limit, or ask for less"
+        f"only {peak} of {asked} requests were ever in flight at once: does the server, or a proxy before "
+        "it, limit connections? raise its limit, or lower the load"
     )
 
 
 def took_longer(stretch: float) -> str:
     """The client left slots empty."""
     return (
-        f"the load took {stretch:.2f} times as long as its own answers need: "
-        f"slots stood empty because the client was late; {ELSEWHERE}"
+        f"the load took {stretch:.2f} times as long as its answers needed: "
+        f"slots stayed empty because the client was late; {ELSEWHERE}"
     )
 
 
 def client_busy(share: float) -> str:
     """The client had no time left."""
-    return f"the client itself used {share:.0%} of a core and may be what was measured; {ELSEWHERE}"
+    return f"the client itself used {share:.0%} of a core so it may have been the bottleneck; {ELSEWHERE}"
 
 
 def piled_up(share: float) -> str:
     """Bytes waited for the client, so that the kernel's stamps of some were lost."""
-    return f"{share:.0%} of the output events came before the client had read those before them; {ELSEWHERE}"
+    return f"{share:.0%} of the output events arrived before the client had read earlier ones; {ELSEWHERE}"
 
 
 def sent_late(late_ms: float) -> str:
@@ -38,7 +38,7 @@ def sent_late(late_ms: float) -> str:
 
 def worker_lost(reason: str) -> str:
     """A worker process of the load died."""
-    return f"a part of the load was lost: {reason}; run it again, and look for what ends processes (memory?)"
+    return f"a part of the load was lost: {reason}; run it again, and find out what killed it (memory?)"
 
 
 def too_much_at_once(asked: int, served: int, backend: str) -> str:
@@ -46,37 +46,37 @@ def too_much_at_once(asked: int, served: int, backend: str) -> str:
     many = "one request" if served == 1 else f"{served} requests"
     return (
         f"concurrency={asked}: the backend {backend!r} serves {many} at a time, so the others would only "
-        f"wait in a queue of ours; ask for at most {served}, or start the model in a server and use its URL"
+        f"wait in a queue; use at most {served}, or start the model in a server and use its URL"
     )
 
 
 def too_short(requests: int, least: int) -> str:
     """The load cannot be cut into parts that can be compared."""
-    return f"a load with requests={requests} is not compared with a baseline: that needs at least {least}"
+    return f"a load with requests={requests} is not compared with a baseline; that needs at least {least}"
 
 
 def too_few_answers(answers: int, least: int) -> str:
     """The load ended before there were answers enough to compare."""
-    return f"a load with {answers} answers is not compared with a baseline: that needs at least {least}"
+    return f"a load with {answers} answers is not compared with a baseline; that needs at least {least}"
 
 
 def trace_too_short(requests: int, rows: int) -> str:
     """More requests than a trace has."""
-    return f"requests={requests}: the trace has {rows}; ask for no more, or leave requests= out"
+    return f"requests={requests}: the trace has {rows}; use at most that many, or omit requests="
 
 
 def no_load(metric: str) -> str:
     """A budget on what only loads have."""
-    return f"{metric} is a figure of a load: use llm_client.load(…)"
+    return f"{metric} exists only for loads: use llm_client.load(…)"
 
 
 def no_slo() -> str:
     """Goodput without limits to keep."""
-    return "the load was given no slo: name what a good request keeps, as in load(…, slo={'ttft_ms': 300})"
+    return "the load has no slo: say what a good request is, as in load(…, slo={'ttft_ms': 300})"
 
 
 def no_load_figure(metric: str) -> str:
     """A load without a figure."""
     if metric == "steady_tps":
-        return "the load never had all its slots taken, or is no closed loop: ask for more requests"
-    return f"no request of the load gave a value of {metric}: failed, or without token counts"
+        return "the load never had all its slots taken, or it is not a closed loop; send more requests"
+    return f"no request of the load gave a value of {metric}: they failed or came without token counts"

@@ -27,7 +27,7 @@ BLOCK_MEDIANS = ("ttft_ms", "ttfo_ms", "tpot_ms", "e2e_ms")
 REACHED = 0.99
 """Of the asked concurrency so much has to be reached at least once."""
 STRETCH = 1.05
-"""A load may take so many times as long as its own answers need."""
+"""A load may take so many times as long as its answers needed."""
 BUSY = 0.9
 """From this share of a core on the client itself is what is measured."""
 PILED_UP = 0.01

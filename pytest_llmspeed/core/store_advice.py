@@ -29,7 +29,7 @@ def _listed(tests: Sequence[str]) -> str:
 
 def update_stopped() -> str:
     """Why a run that did not come to its end stores nothing."""
-    return f"{NOT_UPDATED}: the run was stopped before its end"
+    return f"{NOT_UPDATED}: the run was stopped early"
 
 
 def not_stored_after_rerun() -> str:
@@ -41,7 +41,7 @@ def no_run_file_readable(place: str, files: int) -> str:
     """The sentence that fails a test whose baselines exist and cannot be read."""
     which = "the only run file" if files == 1 else f"none of the {files} run files"
     verb = "cannot be read" if files == 1 else "can be read"
-    return f"no baseline to compare with: {which} in {place} {verb}; restore or delete what is left out below"
+    return f"no baseline to compare with: {which} in {place} {verb}; restore or delete the files listed below"
 
 
 def gone(identities: Sequence[str]) -> str:

@@ -211,7 +211,7 @@ def test_another_key_is_incomparable_and_fails_if_required(record, samples, usua
     assert lenient.problems == ()
     assert "workload: measure chat → measure other" in lenient.advice[0]
     assert may_be_stored(lenient)
-    assert required.problems[0].startswith("the baseline is of something else")
+    assert required.problems[0].startswith("the baseline does not match this test")
 
 
 def test_a_missed_budget_fails(record, samples, case):

@@ -48,7 +48,7 @@ def test_a_missed_budget_says_by_how_much_and_how_sure():
     """Value, limit, interval."""
     check = BudgetCheck("ttft_p95_ms", 300.0, 412.0, False, (350.0, None))
     assert advice.budget_missed(check, "ttft_ms") == (
-        "ttft_p95_ms is 412 ms, above its budget of 300 ms (95% interval from 350 ms on)"
+        "ttft_p95_ms is 412 ms, above its budget of 300 ms (95% interval at least 350 ms)"
     )
 
 
@@ -95,7 +95,7 @@ def test_a_faster_test_is_told_to_be_stored():
     )
     assert advice.faster(found) == (
         "tpot_ms is faster: 20 ms → 12 ms, -40% (95% interval -45% to -34%, 5 stored sessions); "
-        "store it to keep it: pytest --llmspeed-update-baseline"
+        "store it as the new baseline: pytest --llmspeed-update-baseline"
     )
 
 
@@ -136,7 +136,7 @@ def test_sessions_that_would_not_help_are_not_asked_for():
 def test_where_enough_sessions_are_stored_the_test_is_to_be_run_again():
     """Neither more sessions nor more rounds: what was odd was this run."""
     found = Comparison(Verdict.INCONCLUSIVE, "x", "tpot_ms", visible=1.07, more_sessions=((1.2, 0), (1.1, 0)))
-    assert advice.inconclusive(found).endswith("; run it again, and if it stays, look at what changed")
+    assert advice.inconclusive(found).endswith("; run it again; if it persists, look at what changed")
 
 
 def test_too_few_requests_ask_for_more():
@@ -144,7 +144,7 @@ def test_too_few_requests_ask_for_more():
     found = Comparison(Verdict.INCONCLUSIVE, advice.too_few_requests(3, 5), "ttft_ms")
     assert advice.inconclusive(found) == (
         "ttft_ms is undecided: 3 requests were measured, at least 5 are needed; "
-        "take ten with llm_client.measure(…) or rounds(10)"
+        "measure ten with llm_client.measure(…) or rounds(10)"
     )
     assert advice.too_few_requests(1, 5).startswith("1 request was measured")
 
@@ -152,7 +152,7 @@ def test_too_few_requests_ask_for_more():
 @pytest.mark.parametrize(
     ("ci", "said"),
     [
-        ((None, 450.0), " (95% interval up to 450 ms)"),
+        ((None, 450.0), " (95% interval at most 450 ms)"),
         ((None, None), " (too few requests for an interval)"),
         (None, ""),
     ],
@@ -196,7 +196,7 @@ def test_nothing_measured_names_a_client_that_is_not_ours():
     """A fixture of the same name is the usual cause, so its file is told."""
     assert "conftest.py" in advice.nothing_measured("conftest.py")
     assert advice.nothing_measured(None) == (
-        "nothing was measured: a test with llm_budget has to send a request through llm_client"
+        "nothing was measured: a test with llm_budget must send a request through llm_client"
     )
 
 

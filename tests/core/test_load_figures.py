@@ -152,7 +152,7 @@ def test_a_sound_load_has_no_faults(sample: Make) -> None:
     ("client", "fault"),
     [
         (ClientHealth(cpu_share=0.95), "the client itself used 95% of a core"),
-        (ClientHealth(piled_up=0.2), "20% of the output events came before the client had read"),
+        (ClientHealth(piled_up=0.2), "20% of the output events arrived before the client had read"),
     ],
 )
 def test_a_client_that_is_the_bottleneck_is_told(sample: Make, client: ClientHealth, fault: str) -> None:
@@ -163,7 +163,7 @@ def test_a_client_that_is_the_bottleneck_is_told(sample: Make, client: ClientHea
 
 def test_a_load_that_is_not_the_asked_one_is_told(sample: Make) -> None:
     """Too few at once, too long, too late, or a part of it lost."""
-    assert "only 4 of 8 requests were ever under way" in told(waves(sample, 4, 40), 8)
+    assert "only 4 of 8 requests were ever in flight" in told(waves(sample, 4, 40), 8)
     assert "took 1.09 times as long" in told(waves(sample, 4, 40, gap_s=0.1), 4)
     late = ClientHealth(send_late_ms=80.0)
     assert "sent more than 80 ms after it was due" in told(waves(sample, 4, 40), None, late)

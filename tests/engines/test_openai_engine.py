@@ -330,7 +330,7 @@ def test_a_server_that_nobody_knows_is_asked_by_the_protocol_alone(remote: Proje
         _, body = server.requests[0]
     assert body.keys() == {"model", "messages", "stream", "stream_options", "max_tokens", "temperature"}
     assert all("short" in request["flags"] for request in remote.test()["measurement"]["requests"])
-    shows(result, "6 of 6 answers are shorter than the length that was forced")
+    shows(result, "6 of 6 answers are shorter than the forced length")
 
 
 def test_a_cache_that_was_to_be_cold_and_was_not_is_told(remote: Project) -> None:

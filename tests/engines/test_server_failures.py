@@ -28,11 +28,11 @@ NEXT = """
             def test_next(llm_client): llm_client.generate('hi')
 """
 AT_START = {
-    "out of memory": "exited while starting, with exit code 1: out of memory: ask for less: a smaller "
+    "out of memory": "exited while starting, with exit code 1: out of memory: reduce its memory: a smaller "
     "context_length=, fewer sequences (max_concurrency=), a quantised model",
-    "no cache": "out of memory: ask for less",
+    "no cache": "out of memory: reduce its memory",
     "killed": "exited while starting, by SIGKILL: it was killed (SIGKILL), most likely because the machine "
-    "ran out of memory: ask for less",
+    "ran out of memory: reduce its memory",
     "memory held": "too little GPU memory is free: another process uses it, perhaps one that "
     "outlived an earlier run (nvidia-smi shows which)",
     "gated": "the model is gated, or your token has no access to it: accept its licence and set HF_TOKEN",
@@ -171,7 +171,7 @@ def test_out_of_memory_in_a_request(stage: Stage) -> None:
     shows(
         result,
         "HTTP 500: EngineCore encountered an issue; ",
-        "out of memory: ask for less: a smaller context_length=",
+        "out of memory: reduce its memory: a smaller context_length=",
     )
 
 

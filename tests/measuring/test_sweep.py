@@ -143,14 +143,16 @@ def test_no_capacity_is_made_of_a_load_that_was_not_what_was_asked(loop: LoopThr
     spoilt = replace(high, load=replace(high.load, invalid=("the client was busy",)))
     assert replace(curve, points=(low, middle, spoilt)).highest is middle
     nothing = replace(curve, points=(replace(spoilt, level=1.0),))
-    with pytest.raises(SettingsError, match="the lowest load of the sweep says nothing: the client was busy"):
+    with pytest.raises(
+        SettingsError, match="even the lowest load of the sweep is invalid: the client was busy"
+    ):
         nothing.capacity(10)
 
 
 @pytest.mark.parametrize(
     ("budgets", "told"),
     [
-        (None, "requests failed, the last with: scripted failure"),
+        (None, "requests failed even at the lowest load of the sweep, the last with: scripted failure"),
         ({"error_rate": 0.5, "e2e_ms": 100}, "budgets"),
     ],
 )

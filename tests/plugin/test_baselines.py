@@ -184,7 +184,7 @@ def test_another_key_is_incomparable_and_says_what_differs(project: Project) -> 
     project.record(3, "--llmspeed-precision=fp32")
     result = project.run("--llmspeed-precision=bf16")
     result.assert_outcomes(passed=1)
-    shows(result, "the baseline is of something else (precision: fp32 → bf16)")
+    shows(result, "the baseline does not match this test (precision: fp32 → bf16)")
     project.run("--llmspeed-precision=bf16", "--llmspeed-require-baseline").assert_outcomes(failed=1)
     project.write(MEASURE.replace("hello", "good bye"))
     shows(project.run("--llmspeed-precision=fp32"), "workload: ")

@@ -174,7 +174,7 @@ def test_a_run_that_was_stopped_says_that_it_updated_nothing(project: Project) -
         def test_b(llm_client): pytest.exit('enough')
         """
     )
-    shows(project.run(UPDATE), "baseline not updated: the run was stopped before its end")
+    shows(project.run(UPDATE), "baseline not updated: the run was stopped early")
     assert project.run_files == []
 
 
@@ -188,4 +188,4 @@ def test_workers_that_stop_at_a_failure_say_that_nothing_is_stored(project: Proj
     """The workers are interrupted, so nobody knows which of their tests came to an end."""
     project.write(SEVERAL)
     result = project.run(UPDATE, "-n", "1", "--maxfail=1")
-    shows(result, "baseline not updated: the run was stopped before its end")
+    shows(result, "baseline not updated: the run was stopped early")

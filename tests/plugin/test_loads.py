@@ -88,7 +88,7 @@ def test_a_load_too_short_for_a_baseline_is_measured_and_not_compared(project: P
     result.assert_outcomes(passed=1)
     shows(
         result,
-        "a load with requests=10 is not compared with a baseline: that needs at least 40",
+        "a load with requests=10 is not compared with a baseline; that needs at least 40",
         "1 test measured: 1 not compared",
     )
     assert project.test()["budgets"][0]["kept"]

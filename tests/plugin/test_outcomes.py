@@ -171,7 +171,7 @@ def test_a_budgeted_test_that_measured_nothing_fails(project: Project) -> None:
     )
     result = project.run()
     result.assert_outcomes(failed=1)
-    shows(result, "nothing was measured: a test with llm_budget has to send a request")
+    shows(result, "nothing was measured: a test with llm_budget must send a request")
 
 
 def test_an_overridden_client_is_named(project: Project) -> None:
@@ -270,7 +270,7 @@ def test_strict_fails_what_is_inconclusive(project: Project) -> None:
     project.record(2)
     result = project.run()
     result.assert_outcomes(passed=1)
-    shows(result, "at least 5 are needed; take ten with llm_client.measure")
+    shows(result, "at least 5 are needed; measure ten with llm_client.measure")
     project.run("--llmspeed-strict").assert_outcomes(failed=1)
 
 

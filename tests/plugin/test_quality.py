@@ -174,7 +174,7 @@ def test_an_engine_that_starts_to_draw_fails(capitals: Project) -> None:
     capitals.script(seed=1)
     capitals.run().assert_outcomes(failed=1)
     assert rungs(capitals)["self-consistency"] == "failed"
-    assert "came out differently when asked again" in said(capitals, "self-consistency")
+    assert "changed when the prompt was sent again" in said(capitals, "self-consistency")
 
 
 def test_answers_that_change_in_company_are_told(capitals: Project) -> None:
@@ -182,7 +182,7 @@ def test_answers_that_change_in_company_are_told(capitals: Project) -> None:
     capitals.record(5)
     capitals.script(company=1, seed=1)
     capitals.run()
-    assert "4 of 4 answers came out the same again, 1 beside up to 3 others" in said(
+    assert "4 of 4 answers repeated exactly, 1 alongside up to 3 other requests" in said(
         capitals, "self-consistency"
     )
 
@@ -220,7 +220,7 @@ def test_an_engine_without_log_probabilities_skips_that_rung_aloud(capitals: Pro
     result = capitals.run()
     result.assert_outcomes(passed=1)
     assert rungs(capitals)["log-probabilities"] == "skipped"
-    shows(result, "rung 3 (log-probabilities) is skipped: this backend gives no log-probabilities")
+    shows(result, "rung 3 (log-probabilities) is skipped: this backend cannot score given tokens")
 
 
 def test_without_texts_the_store_keeps_hashes_only(capitals: Project) -> None:
@@ -236,7 +236,7 @@ def test_without_texts_the_store_keeps_hashes_only(capitals: Project) -> None:
     assert rungs(capitals)["log-probabilities"] == "skipped"
     assert rungs(capitals)["contracts"] == "suspect"
     shows(result, "llmspeed_store_text = false", "quality of 'prompts.jsonl' may be worse")
-    assert "1 changed in a way that nothing explains" in said(capitals, "divergence")
+    assert "1 changed without an explanation" in said(capitals, "divergence")
 
 
 def test_answers_that_were_stored_corruptly_are_told(capitals: Project) -> None:
@@ -365,7 +365,7 @@ def test_a_scorer_of_ones_own_goes_through_the_paired_test(project: Project) -> 
     project.script(tokens=5)
     result = project.run()
     result.assert_outcomes(failed=1)
-    shows(result, "8 fell, 0 rose, of 8 scores (p = 0.0039)")
+    shows(result, "of 8 scores, 8 fell and 0 rose (p = 0.0039)")
 
 
 @pytest.mark.parametrize(
@@ -458,7 +458,7 @@ def test_a_bad_prompt_file_is_a_usage_error(capitals: Project) -> None:
     (capitals.path / "prompts.jsonl").write_text('{"prompt": "hi"}\n{"prompt": 4}\n')
     result = capitals.run()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    shows(result, "prompts.jsonl:2: prompt: it has to be a text, not 4")
+    shows(result, "prompts.jsonl:2: prompt: must be a text, not 4")
 
 
 def test_a_mark_without_the_client_is_a_usage_error(capitals: Project) -> None:
@@ -466,7 +466,7 @@ def test_a_mark_without_the_client_is_a_usage_error(capitals: Project) -> None:
     capitals.write("import pytest\n\n@pytest.mark.llm_quality('prompts.jsonl')\ndef test_it(): pass")
     result = capitals.run()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    shows(result, "llm_quality asks through llm_client")
+    shows(result, "llm_quality sends its prompts through llm_client")
 
 
 def test_the_ini_file_names_the_set_of_checks_that_name_none(capitals: Project) -> None:

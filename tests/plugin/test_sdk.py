@@ -111,7 +111,7 @@ def test_calls_that_were_all_at_once_are_told_to_be_undecided(project: Project) 
     with ReplayServer(lambda _: Play(tokens(4, 50, 10))) as server:
         result = project.run("--llmspeed-backend=openai", f"--llmspeed-url={server.url}")
     result.assert_outcomes(passed=1)
-    shows(result, "ttft_ms is undecided: all requests were on their way at the same time as others")
+    shows(result, "ttft_ms is undecided: all requests overlapped with others")
 
 
 def test_a_stream_left_unread_is_recorded_as_cancelled(project: Project) -> None:

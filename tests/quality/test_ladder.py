@@ -92,7 +92,7 @@ def test_an_answer_that_broke_for_real_fails_the_contracts() -> None:
     assert (contracts.word, contracts.said) == (Word.FAILED, "1 of 40 answers broke")
     assert (
         rung(found, "divergence").said
-        == "39 of 40 answers unchanged; 1 for real, the first: 'prompt 0' at token 3"
+        == "39 of 40 answers unchanged; 1 beyond rounding, the first: 'prompt 0' at token 3"
     )
     assert [line.prompt for line in found.broken] == ["prompt 0"]
 
@@ -116,7 +116,7 @@ def test_what_nothing_explains_is_a_suspicion() -> None:
     found = ladder(now, before, floor=None)
     assert rung(found, "contracts").word is Word.SUSPECT
     assert rung(found, "log-probabilities").word is Word.SKIPPED
-    assert "1 changed in a way that nothing explains" in rung(found, "divergence").said
+    assert "1 changed without an explanation" in rung(found, "divergence").said
 
 
 def test_a_contract_that_the_baseline_broke_too_is_no_news() -> None:

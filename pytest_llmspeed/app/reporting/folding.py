@@ -27,9 +27,9 @@ def advice_of(records: Sequence[TestRecord]) -> list[tuple[str, list[str]]]:
                 if kind := kind_of(found, sentence):
                     alike.setdefault(kind, {})[record.nodeid, sentence] = found
     folded: dict[tuple[str, str], str] = {}
-    for kind, found in alike.items():
-        if len(found) >= FOLDED_FROM:
-            folded |= dict.fromkeys(found, of_several(kind, list(found.values())))
+    for kind, comparisons in alike.items():
+        if len(comparisons) >= FOLDED_FROM:
+            folded |= dict.fromkeys(comparisons, of_several(kind, list(comparisons.values())))
     return [(r.nodeid, [folded.get((r.nodeid, said), said) for said in r.advice]) for r in records]
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pytest_llmspeed.core.advice import UPDATE, counted
 from pytest_llmspeed.core.quality.answers import NoiseFloor
-from pytest_llmspeed.core.quality.findings import LOGPROBS, AnswerLine, SetFindings, Word
+from pytest_llmspeed.core.quality.findings import DIVERGENCE, LOGPROBS, AnswerLine, SetFindings, Word
 from pytest_llmspeed.core.quality.paired import Paired, prompts_needed
 from pytest_llmspeed.core.quality.scores import ScoreChange
 
@@ -43,7 +45,7 @@ def score_too_low(score: float | None, least: float) -> str:
 
 def no_score(score: float) -> str:
     """What a scorer may not return."""
-    return f"the scorer returned {score}, which is no score"
+    return f"the scorer returned {score}, which is not a score"
 
 
 def cannot_be_scored(error: object) -> str:
@@ -61,35 +63,35 @@ def no_logprobs() -> str:
 
 def nothing_greedy() -> str:
     """All prompts draw their answers."""
-    return "no answer at temperature 0, so none has to come out the same again"
+    return "no prompt has temperature 0, so none of the answers must repeat"
 
 
 def differs_alone(found: tuple[int, int], *, draws: bool) -> str:
     """Answers differ between two equal requests."""
-    told = f"{found[0]} of {counted(found[1], 'answer')} came out differently when asked again"
+    told = f"{found[0]} of {counted(found[1], 'answer')} changed when the prompt was sent again"
     if not draws:
         return told
-    return f"{told}, though the log-probabilities repeat to the last bit: tokens are drawn, not chosen"
+    return f"{told}, although the log-probabilities repeat exactly: tokens are sampled"
 
 
 def differs_beside(found: tuple[int, int]) -> str:
     """Answers differ when other requests run beside."""
-    return f"{found[0]} of {counted(found[1], 'answer')} came out differently beside other requests"
+    return f"{found[0]} of {counted(found[1], 'answer')} changed when other requests ran at the same time"
 
 
 def unlikely(found: tuple[int, int]) -> str:
     """Decoding and scoring disagree."""
     return (
-        f"{found[0]} of {counted(found[1], 'token')} are not those that the model itself scores highest: "
+        f"{found[0]} of {counted(found[1], 'token')} are not the ones that the model scores highest: "
         "decoding differs from scoring (cache, positions, penalties, sampling)"
     )
 
 
 def consistent(alone: tuple[int, int], beside: tuple[int, int], width: int, floor: NoiseFloor | None) -> str:
     """How the engine agrees with itself."""
-    told = f"{alone[1] - alone[0]} of {counted(alone[1], 'answer')} came out the same again"
+    told = f"{alone[1] - alone[0]} of {counted(alone[1], 'answer')} repeated exactly"
     if beside[1]:
-        told += f", {beside[1] - beside[0]} beside up to {counted(width - 1, 'other')}"
+        told += f", {beside[1] - beside[0]} alongside up to {counted(width - 1, 'other request')}"
     return told if floor is None else f"{told}; noise of a log-probability {floor.delta:.2g} nats"
 
 
@@ -109,12 +111,12 @@ def one_prompt(prompt: str, kl: float, max_kl: float) -> str:
 
 def engine_scores_nothing() -> str:
     """Rung 3 on an engine that gives answers only."""
-    return "this backend gives no log-probabilities of given tokens"
+    return "this backend cannot score given tokens"
 
 
 def no_stored_tokens() -> str:
     """Rung 3 on a baseline of hashes."""
-    return "the baseline holds no tokens (llmspeed_store_text = false, or another backend stored it)"
+    return "the baseline has no tokens (llmspeed_store_text = false, or another backend stored it)"
 
 
 def no_baseline() -> str:
@@ -127,41 +129,49 @@ def divergence(answers: int, changed: int, ties: int, real: int, where: tuple[st
     told = f"{answers - changed} of {counted(answers, 'answer')} unchanged"
     parts = [f"{ties} parted at a near-tie"] if ties else []
     if where and where[1] is not None:
-        parts.append(f"{real} for real, the first: {where[0]!r} at token {where[1] + 1}")
+        parts.append(f"{real} beyond rounding, the first: {where[0]!r} at token {where[1] + 1}")
     if left := changed - ties - real:
-        parts.append(f"{left} changed in a way that nothing explains")
+        parts.append(f"{left} changed without an explanation")
     return "; ".join([told, *parts])
 
 
 def nothing_scored() -> str:
     """No prompt expects anything."""
-    return "no prompt has an expectation, and there is no scorer"
+    return "no prompt has an expectation, and no scorer is set"
 
 
 def task_score(found: Paired, visible: float | None) -> str:
     """The paired test, with what it could have shown."""
     if found.worse or found.better:
-        moved = f"{found.worse} fell, {found.better} rose"
-        told = f"{moved}, of {counted(found.prompts, 'score')} (p = {found.p:.2g})"
+        moved = f"{found.worse} fell and {found.better} rose"
+        told = f"of {counted(found.prompts, 'score')}, {moved} (p = {found.p:.2g})"
     else:
         told = f"the score of none of {counted(found.prompts, 'prompt')} changed"
     if visible is None:
-        return f"{told}; so few cannot show any loss"
+        return f"{told}; too few to show any loss"
     told = f"{told}; a loss of {_percent(visible)} would show"
     if visible <= A_LOSS:
         return told
-    return f"{told}, for one of {_percent(A_LOSS)} take {prompts_needed(A_LOSS)}"
+    return f"{told}, to see one of {_percent(A_LOSS)} use {prompts_needed(A_LOSS)} prompts"
 
 
-def failure(found: SetFindings, *, show_answers: bool) -> str:
+def failure(found: SetFindings, changed: Sequence[str] = (), *, show_answers: bool) -> str:
     """The sentence that fails a test over its answers, with the first broken one beside its baseline."""
-    told = "; ".join(finding.said for finding in found.failures)
-    sentence = f"{told} (quality of {found.prompts!r})"
+    told = "; ".join([*(finding.said for finding in found.failures), *_answers_changed(found)])
+    since = f"; changed since: {', '.join(changed)}" if changed else ""
+    sentence = f"{told} (quality of {found.prompts!r}){since}"
     worst = next(iter(found.broken or _fallen(found)), None)
     if worst is None:
         return sentence
     shown = beside_baseline(worst) if show_answers else repr(worst.prompt)
     return f"{sentence}: {shown}"
+
+
+def _answers_changed(found: SetFindings) -> list[str]:
+    """How many answers differ from the baseline's; if nearly all do, a template or an option may be why."""
+    figures = next((finding.figures for finding in found.rungs if finding.rung == DIVERGENCE), {})
+    answers, changed = figures.get("answers"), figures.get("changed")
+    return [f"{changed:g} of {counted(int(answers), 'answer')} changed"] if answers and changed else []
 
 
 def _fallen(found: SetFindings) -> list[AnswerLine]:
