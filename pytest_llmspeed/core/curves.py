@@ -2,21 +2,19 @@
 
 With L the load (concurrency or rate) and T what is served (requests per second), a step is
 saturated where T grows by less than a fifth of what L grows by, in logs, while the median end-to-end
-time grows by more than half of it: more load only waits longer. The knee is where the first such
+time grows by more than half of it: more load only adds queueing. The knee is where the first such
 step begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, log
 
-from pytest_llmspeed.core.budgets import Budget, check
 from pytest_llmspeed.core.errors import SettingsError
 from pytest_llmspeed.core.load_result import LoadResult
-from pytest_llmspeed.core.measurement import Measurement
 
 STILL_GROWS = 0.2
 WAITS_LONGER = 0.5
@@ -51,7 +49,7 @@ class Capacity:
         return "\n".join([head, *(f"  {assumption}" for assumption in self.assumptions)])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Curve:
     """The loads of a sweep from the lowest on.
 
@@ -109,18 +107,14 @@ class Curve:
         return "no load of the sweep kept the budgets, so adding replicas will not help"
 
     def __str__(self) -> str:
-        """The curve as a table."""
+        """The curve as a table, with what follows from it."""
         return "\n".join(_lines(self))
 
-
-def point_of(level: float, load: LoadResult, budgets: Sequence[Budget]) -> Point:
-    """Return a load as a point of a curve, held against the budgets."""
-    whole = Measurement(load.samples, loads=(load,))
-    checks = [check(budget, whole) for budget in budgets]
-    missed = [found.name for found in checks if found.kept is False]
-    if load.failures and not any(budget.metric.name == "error_rate" for budget in budgets):
-        missed.append("error_rate")
-    return Point(level, load, tuple(missed))
+    def __repr__(self) -> str:
+        """The levels, and where the knee is."""
+        levels = ", ".join(f"{point.level:g}" for point in self.points)
+        knee = f"{self.knee.level:g}" if self.knee else "None"
+        return f"<Curve {self.by}=[{levels}] knee={knee}>"
 
 
 def is_saturated(low: Point, high: Point) -> bool:
@@ -155,20 +149,51 @@ def _assumptions(curve: Curve, at: Point, headroom: float) -> Iterator[str]:
         yield "the sweep never saturated: the true capacity may be higher"
 
 
-def _lines(curve: Curve) -> Iterator[str]:
-    yield f"{curve.by:>12} {'requests/s':>11} {'tokens/s':>10} {'TTFT p50':>9} {'TPOT p50':>9} {'E2E p50':>9}"
+def headers(curve: Curve) -> tuple[str, ...]:
+    """Return what the cells of a curve are called."""
+    return (curve.by, "requests/s", "tokens/s", "TTFT p50", "TTFT p99", "TPOT p50", "goodput", "errors", "")
+
+
+def cells(curve: Curve) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of each load, as `headers` names them, times in ms; last what is to be known of it."""
     for point in curve.points:
         load = point.load
-        times = [found.p50 if (found := load.summary(m)) else None for m in ("ttft_ms", "tpot_ms", "e2e_ms")]
-        figures = [f"{_shown(load.requests_per_s):>11} {_shown(load.throughput_tps):>10}"]
-        notes = ["knee"] if point is curve.knee else []
-        notes += [f"missed {', '.join(point.missed)}"] if point.missed else []
-        notes += ["invalid"] if load.invalid else []
-        yield " ".join(
-            [f"{point.level:>12g}", *figures, *(f"{_shown(time):>9}" for time in times), *notes]
-        ).rstrip()
+        ttft, tpot = load.summary("ttft_ms"), load.summary("tpot_ms")
+        times = (ttft.p50 if ttft else None, ttft.p99 if ttft else None, tpot.p50 if tpot else None)
+        figures = (load.requests_per_s, load.throughput_tps, *times, load.goodput)
+        shown = [_shown(figure) for figure in figures]
+        yield (f"{point.level:g}", *shown, f"{len(load.failures)}", ", ".join(_notes(curve, point)))
+
+
+def _notes(curve: Curve, point: Point) -> Iterator[str]:
+    if point is curve.knee:
+        yield "knee"
+    if point.missed:
+        yield f"missed {', '.join(point.missed)}"
+    if point.load.invalid:
+        yield "invalid"
+
+
+def findings(curve: Curve) -> Iterator[str]:
+    """Yield what the loads say together: the knee, what is carried within the budgets, why it ended."""
+    if curve.knee:
+        yield f"knee: {curve.by} {curve.knee.level:g}; more load only adds queueing"
+    elif curve.points:
+        yield f"no knee up to {curve.by} {curve.points[-1].level:g}"
+    if curve.has_budgets:
+        highest = f"{curve.by} {curve.highest.level:g}" if curve.highest else "none of these loads"
+        yield f"highest load within the budgets: {highest}"
     if curve.stopped:
         yield f"stopped: {curve.stopped}"
+
+
+def _lines(curve: Curve) -> Iterator[str]:
+    table = [headers(curve), *cells(curve)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for *figures, notes in table:
+        shown = [f"{cell:>{width}}" for cell, width in zip(figures, widths, strict=False)]
+        yield "  ".join([*shown, notes]).rstrip()
+    yield from findings(curve)
 
 
 def _shown(value: float | None) -> str:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pytest_llmspeed.core.metrics import METRICS, Sample
-from pytest_llmspeed.core.summaries import Summary, quantile, summarise
+from pytest_llmspeed.core.summaries import Summary, quantile, spelled_out, summarise
 
 Origin = Literal["send", "schedule"]
+SHOWN_FIGURES = ("throughput_tps", "steady_tps", "offered_per_s", "requests_per_s", "goodput")
 LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
 
 
@@ -31,7 +32,7 @@ class ClientHealth:
     stamps: Literal["kernel", "read", "engine"] = "engine"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class LoadResult:
     """What one load showed. Its window opens with the first measured request, after warm-up.
 
@@ -121,6 +122,15 @@ class LoadResult:
         }
         return found.get(metric)
 
+    def __repr__(self) -> str:
+        """What was asked, and the figures of the whole window."""
+        given = {name: self.asked.get(name) for name in ("concurrency", "rate", "trace")}
+        asked = [f"{name}={value}" for name, value in given.items() if value is not None]
+        figures = [
+            f"{name}={value:.4g}" for name in SHOWN_FIGURES if (value := self.figure(name)) is not None
+        ]
+        return f"<LoadResult of {len(self.samples)} requests {' '.join([*asked, *figures])}>"
+
     def __str__(self) -> str:
         """The figures in a few lines."""
         return "\n".join(_lines(self))
@@ -131,17 +141,10 @@ def _lines(load: LoadResult) -> Sequence[str]:
     failed = f", {len(load.failures)} failed" if load.failures else ""
     failed += f", {load.not_sent} more never sent" if load.not_sent else ""
     lines = [f"load {asked}: {len(load.samples)} requests{failed}, at most {load.peak_concurrency} at once"]
-    figures = [
-        f"{name} {value:.4g}"
-        for name in ("throughput_tps", "steady_tps", "offered_per_s", "requests_per_s", "goodput")
-        if (value := load.figure(name)) is not None
-    ]
+    figures = [f"{name} {value:.4g}" for name in SHOWN_FIGURES if (value := load.figure(name)) is not None]
     lines.append("  " + "  ".join(figures))
-    for metric in (*LATENCIES, "queue_ms"):
-        if found := load.summary(metric):
-            shown = [("p50", found.p50), ("p90", found.p90), ("p95", found.p95), ("p99", found.p99)]
-            values = "  ".join(f"{name} {value:.4g}" for name, value in shown if value is not None)
-            lines.append(f"  {metric}  {values}")
+    summaries = ((metric, load.summary(metric)) for metric in (*LATENCIES, "queue_ms"))
+    lines += [f"  {metric}  {spelled_out(summary)}" for metric, summary in summaries if summary]
     lines += (f"  note: {note}" for note in load.notes)
     return [*lines, *(f"  invalid: {reason}" for reason in load.invalid)]
 

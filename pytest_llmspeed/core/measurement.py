@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pytest_llmspeed.core.curves import Curve
 from pytest_llmspeed.core.load_result import LoadResult
 from pytest_llmspeed.core.metrics import METRICS, Sample
-from pytest_llmspeed.core.summaries import Summary, quantile, summarise
+from pytest_llmspeed.core.summaries import Summary, quantile, spelled_out, summarise
 
 LEAST_QUIET = 5
 """So many undisturbed requests are enough to leave the disturbed ones out."""
@@ -16,6 +17,7 @@ SPECULATION = ("acceptance_rate", "tokens_per_step")
 WHOLE_LOAD = ("throughput_tps", "requests_per_s")
 """Metrics that a load has one figure of, from its whole window."""
 COUNTED_CALLS = ("measure", "load", "sdk")
+SHOWN_METRICS = ("ttft_ms", "tpot_ms", "e2e_ms", "throughput_tps")
 SUMMARY_METRICS = (*(m.key for m in METRICS.values() if m.per == "request"), *SPECULATION)
 
 
@@ -27,13 +29,13 @@ class Neighbour:
     cores: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Measurement:
     """The measured requests, in the order sent. `warmup_requests` were sent before and left out.
 
-    The requests of `loads` are among the samples. `peak_memory_mib` is the most memory that the
-    engine held during the test, known at its end; None where nobody could tell. `neighbours` are the
-    busiest other programs meanwhile, noted if they disturbed a request.
+    The requests of `loads` are among the samples; `curves` are those of its sweeps. `peak_memory_mib` is
+    the most memory that the engine held during the test, known at its end; None where nobody could tell.
+    `neighbours` are the busiest other programs meanwhile, noted if they disturbed a request.
     """
 
     samples: tuple[Sample, ...] = ()
@@ -41,6 +43,24 @@ class Measurement:
     peak_memory_mib: float | None = None
     loads: tuple[LoadResult, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
+    curves: tuple[Curve, ...] = ()
+
+    def __repr__(self) -> str:
+        """The number of requests, and the medians."""
+        medians = ((metric, self.median(metric)) for metric in SHOWN_METRICS)
+        shown = (f" {metric}={value:.4g}" for metric, value in medians if value is not None)
+        return f"<Measurement of {self._requests}{''.join(shown)}>"
+
+    def __str__(self) -> str:
+        """The figures of each metric, a line each; then loads and curves."""
+        summaries = ((metric, self.outside_loads.summary(metric)) for metric in SHOWN_METRICS)
+        figures = [f"  {metric}  {spelled_out(summary)}" for metric, summary in summaries if summary]
+        return "\n".join([self._requests, *figures, *map(str, self.loads), *map(str, self.curves)])
+
+    @property
+    def _requests(self) -> str:
+        failed = f", {len(self.failures)} failed" if self.failures else ""
+        return f"{len(self.samples)} request{'' if len(self.samples) == 1 else 's'}{failed}"
 
     @property
     def text(self) -> str:

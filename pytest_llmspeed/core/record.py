@@ -12,16 +12,12 @@ from typing import Any, cast
 
 from pytest_llmspeed.core.exchange import plain_text
 from pytest_llmspeed.core.foreign_text import encodable_all
-from pytest_llmspeed.core.load_record import load_from_builtins, load_to_builtins, load_to_stored
-from pytest_llmspeed.core.measurement import SUMMARY_METRICS, Measurement, Neighbour, busy_strata
+from pytest_llmspeed.core.load_record import load_to_stored
+from pytest_llmspeed.core.measurement import Measurement, busy_strata
+from pytest_llmspeed.core.measurement_record import measurement_from_builtins, measurement_to_builtins
 from pytest_llmspeed.core.quality import findings
 from pytest_llmspeed.core.quality.findings import SetFindings
-from pytest_llmspeed.core.sample_record import (
-    rounded,
-    sample_to_builtins,
-    samples_from_builtins,
-    samples_to_stored,
-)
+from pytest_llmspeed.core.sample_record import rounded, samples_to_stored
 from pytest_llmspeed.core.verdicts import BudgetCheck, Comparison, Verdict
 
 SCHEMA = "llmspeed/1"
@@ -239,7 +235,7 @@ def test_to_builtins(record: TestRecord, *, text: bool) -> dict[str, Any]:
         "backend": None if backend is None else _backend_to_builtins(backend),
         "side": None if record.side is None else asdict(record.side),
         "key": record.key,
-        "measurement": _measurement_to_builtins(record.measurement, text=text),
+        "measurement": measurement_to_builtins(record.measurement, text=text),
         "budgets": [_budget_to_builtins(check) for check in record.budgets],
         "comparisons": [_comparison_to_builtins(found) for found in record.comparisons],
         "verdict": None if record.verdict is None else record.verdict.value,
@@ -309,24 +305,6 @@ def _plain(value: Any) -> Any:
     return repr(value)
 
 
-def _measurement_to_builtins(measurement: Measurement, *, text: bool) -> dict[str, Any]:
-    outside = measurement.outside_loads
-    summaries = {metric: outside.summary(metric) for metric in SUMMARY_METRICS}
-    return {
-        "requests": [sample_to_builtins(sample, text=text) for sample in measurement.samples],
-        "warmup_requests": measurement.warmup_requests,
-        "peak_memory_mib": rounded(measurement.peak_memory_mib),
-        "cache_hit_rate": rounded(measurement.cache_hit_rate),
-        "neighbours": [{"name": each.name, "cores": rounded(each.cores)} for each in measurement.neighbours],
-        "loads": [load_to_builtins(load) for load in measurement.loads],
-        "summary": {
-            metric: {name: rounded(value) for name, value in asdict(found).items()}
-            for metric, found in summaries.items()
-            if found is not None
-        },
-    }
-
-
 def _budget_to_builtins(check: BudgetCheck) -> dict[str, Any]:
     ci = None if check.ci is None else [rounded(bound) for bound in check.ci]
     return {**asdict(check), "observed": rounded(check.observed), "ci": ci}
@@ -348,8 +326,7 @@ def _significant(value: Any) -> Any:
 
 def test_from_builtins(shown: Mapping[str, Any]) -> TestRecord:
     """Return the record that `test_to_builtins` made (figures as rounded there)."""
-    backend, side, measured = shown["backend"], shown.get("side"), shown["measurement"]
-    samples = tuple(samples_from_builtins(measured["requests"]))
+    backend, side = shown["backend"], shown.get("side")
     return TestRecord(
         nodeid=shown["nodeid"],
         identity=shown["identity"],
@@ -358,13 +335,7 @@ def test_from_builtins(shown: Mapping[str, Any]) -> TestRecord:
         backend=None if backend is None else Backend(**backend),
         side=None if side is None else Side(**side),
         workload=tuple(shown["key"]["workload"]),
-        measurement=Measurement(
-            samples=samples,
-            warmup_requests=measured["warmup_requests"],
-            peak_memory_mib=measured.get("peak_memory_mib"),
-            loads=tuple(load_from_builtins(load, samples) for load in measured.get("loads", ())),
-            neighbours=tuple(Neighbour(**each) for each in measured.get("neighbours", ())),
-        ),
+        measurement=measurement_from_builtins(shown["measurement"]),
         budgets=tuple(_budget(check) for check in shown["budgets"]),
         comparisons=tuple(_comparison(found) for found in shown["comparisons"]),
         verdict=None if shown["verdict"] is None else Verdict(shown["verdict"]),

@@ -48,6 +48,12 @@ class Summary:
     max: float
 
 
+def spelled_out(summary: Summary) -> str:
+    """Return the quantiles that are known, as in "p50 112  p90 130"."""
+    quantiles = (("p50", summary.p50), ("p90", summary.p90), ("p95", summary.p95), ("p99", summary.p99))
+    return "  ".join(f"{name} {value:.4g}" for name, value in quantiles if value is not None)
+
+
 def summarise(values: Sequence[float]) -> Summary:
     """Return the statistics of one or more values."""
     return Summary(

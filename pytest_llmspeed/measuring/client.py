@@ -22,7 +22,7 @@ from pytest_llmspeed.core.workloads import Workload
 from pytest_llmspeed.edges.engines.base import Engine
 from pytest_llmspeed.edges.loop import LoopThread
 from pytest_llmspeed.edges.wire.labels import LABEL_FIELD, label_of, labelled
-from pytest_llmspeed.measuring.load import Arrivals, ask_load, run_load
+from pytest_llmspeed.measuring.load import Arrivals, ask_load, check_servable, run_load
 from pytest_llmspeed.measuring.recorder import Recorder
 from pytest_llmspeed.measuring.rounds import AUTO_STOPS, LEAST_ROUNDS, WARMUP, smoke_rounds, steady_enough
 from pytest_llmspeed.measuring.rounds import rounds as round_loop
@@ -272,6 +272,7 @@ class LLMClient:
             lambda load: run_load(load, self._engine, self._loop, self._recorder, self._recorder.watch),
             budgets,
             self._recorder,
+            check=lambda load: check_servable(load, self._engine),
             stop_early=stop_early,
         )
 

@@ -215,6 +215,19 @@ def _declared(asked: Mapping[str, Any], template: Request, label: str | None) ->
     return " ".join([*parts, *([f"label={label}"] if label else [])])
 
 
+def max_concurrency(engine: Engine) -> int | None:
+    """Return how many requests an engine serves at a time; None without a limit of its own."""
+    limit: int | None = getattr(engine, "max_concurrency", 1)
+    return limit
+
+
+def check_servable(load: Load, engine: Engine) -> None:
+    """Raise `SettingsError` if the engine cannot serve as many requests at once as the load has."""
+    slots, limit = load.plan.slots, max_concurrency(engine)
+    if slots is not None and limit is not None and slots > limit:
+        raise SettingsError(load_advice.too_much_at_once(slots, limit, engine.backend.name))
+
+
 def run_load(
     load: Load,
     engine: Engine,
@@ -230,10 +243,8 @@ def run_load(
     Raises `SettingsError` where the engine cannot serve as many at once, `GenerationError` where no
     warm-up request was answered.
     """
-    limit: int | None = getattr(engine, "max_concurrency", 1)
-    slots = load.plan.slots
-    if slots is not None and limit is not None and slots > limit:
-        raise SettingsError(load_advice.too_much_at_once(slots, limit, engine.backend.name))
+    check_servable(load, engine)
+    limit = max_concurrency(engine)
     target = getattr(engine, "target", None)
     if target is None:
         outcome = _run_here(load.plan, EngineSender(engine, limit, watch), loop)

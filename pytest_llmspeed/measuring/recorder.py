@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import RLock
 
+from pytest_llmspeed.core.curves import Curve
 from pytest_llmspeed.core.exchange import Exchange, Request, plain_text
 from pytest_llmspeed.core.load_result import LoadResult
 from pytest_llmspeed.core.measurement import Measurement, Neighbour
@@ -71,6 +72,7 @@ class Recorder:
         self.watch = watch
         self._samples: list[Sample] = []
         self._loads: list[LoadResult] = []
+        self._curves: list[Curve] = []
         self._unread: list[tuple[Sent, Callable[[], Exchange], float | None]] = []
         self._warmup_requests = 0
         self._workload: dict[str, None] = {}
@@ -87,7 +89,9 @@ class Recorder:
     def measurement(self) -> Measurement:
         """All that was measured so far, in the order sent."""
         samples = _in_order_sent(self._read())
-        return Measurement(samples, self._warmup_requests, loads=tuple(self._loads))
+        return Measurement(
+            samples, self._warmup_requests, loads=tuple(self._loads), curves=tuple(self._curves)
+        )
 
     def _read(self) -> list[Sample]:
         """Return the samples, those made now of what has ended unread.
@@ -266,6 +270,11 @@ class Recorder:
         self._samples += load.samples
         self._warmup_requests += load.warmup_requests
         self._workload[declared] = None
+
+    def record_curve(self, curve: Curve) -> None:
+        """Keep the curve of a sweep whose loads were recorded; one without any load is nothing."""
+        if curve.points:
+            self._curves.append(curve)
 
     def replace_loads(self, loads: Sequence[LoadResult]) -> None:
         """Put loads in the place of those of the same stratum."""

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from pytest_llmspeed.core.arrivals import Rate
 from pytest_llmspeed.core.budgets import Budget
-from pytest_llmspeed.core.curves import Curve, is_saturated, point_of
+from pytest_llmspeed.core.curve_points import point_of
+from pytest_llmspeed.core.curves import Curve, is_saturated
 from pytest_llmspeed.core.errors import SettingsError, hides_our_frames
 from pytest_llmspeed.core.load_result import LoadResult
 from pytest_llmspeed.measuring.load import Arrivals, Load
@@ -41,26 +42,34 @@ def run_sweep(
     budgets: Sequence[Budget],
     recorder: Recorder,
     *,
+    check: Callable[[Load], None],
     stop_early: bool = True,
 ) -> Curve:
-    """Run the loads, and return their curve. All of them are checked before the first is run.
+    """Run the loads, and return their curve. All of them pass `check` before the first is run.
 
     Of its loads only one is held against the test's budgets: the highest that keeps them, or the lowest
     where none does. None is compared with a baseline, since which one it is may change from run to run.
     """
     by = "rate" if levels[0][1].concurrency is None else "concurrency"
     asked = [(level, ask(arrivals)) for level, arrivals in levels]
+    for _, each in asked:
+        check(each)
     declared = _declared(by, levels, asked[0][1])
     curve = Curve(by, (), bool(budgets))
-    for level, each in asked:
-        load = run(replace(each, declared=declared, counted=False, compared=False))
-        point = point_of(level, load, budgets)
-        before = curve.points[-1:]
-        curve = replace(curve, points=(*curve.points, point))
-        saturated = stop_early and any(is_saturated(low, point) for low in before)
-        if reason := _reason_to_stop(curve, saturated=saturated):
-            curve = replace(curve, stopped=reason if level != levels[-1][0] else None)
-            break
+    try:
+        for level, each in asked:
+            load = run(replace(each, declared=declared, counted=False, compared=False))
+            point = point_of(level, load, budgets)
+            before = curve.points[-1:]
+            curve = replace(curve, points=(*curve.points, point))
+            saturated = stop_early and any(is_saturated(low, point) for low in before)
+            if reason := _reason_to_stop(curve, saturated=saturated):
+                curve = replace(curve, stopped=reason if level != levels[-1][0] else None)
+                break
+    except BaseException:
+        recorder.record_curve(replace(curve, stopped="it was interrupted"))
+        raise
+    recorder.record_curve(curve)
     counted = curve.highest or curve.points[0]
     if budgets:
         recorder.replace_loads([replace(counted.load, counted=True)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -9,8 +10,12 @@ import pytest
 from scripted_engine import CrowdEngine
 
 from pytest_llmspeed import Curve, EngineSpec, LLMClient
+from pytest_llmspeed.app.reporting.lines import closing_section
+from pytest_llmspeed.app.reporting.markdown import markdown
 from pytest_llmspeed.core.budgets import parse_budgets
 from pytest_llmspeed.core.errors import SettingsError
+from pytest_llmspeed.core.measurement_record import measurement_from_builtins, measurement_to_builtins
+from pytest_llmspeed.core.record import TestRecord
 from pytest_llmspeed.edges.loop import LoopThread
 from pytest_llmspeed.measuring.recorder import Recorder
 
@@ -47,6 +52,15 @@ def test_all_loads_of_a_sweep_are_checked_before_the_first_runs(loop: LoopThread
     llm_client = client(loop)
     with pytest.raises(SettingsError, match="concurrency=0"):
         llm_client.sweep("hello", concurrency=[4, 0])
+    assert not llm_client.measurement.samples
+
+
+def test_a_level_that_the_engine_cannot_serve_is_found_before_the_first(loop: LoopThread) -> None:
+    """Its limit is known, so that nobody waits for the lower levels to hear of it."""
+    llm_client = client(loop)
+    llm_client._engine.max_concurrency = 4  # type: ignore[attr-defined]
+    with pytest.raises(SettingsError, match="concurrency=8: the backend 'crowd' serves 4 requests at a time"):
+        llm_client.sweep("hello", concurrency=[1, 4, 8])
     assert not llm_client.measurement.samples
 
 
@@ -123,10 +137,65 @@ def test_all_loads_of_a_sweep_are_one_workload(loop: LoopThread) -> None:
 def test_a_curve_is_a_table(loop: LoopThread) -> None:
     """With the knee and what was missed."""
     shown = str(client(loop, {"e2e_ms": 300}).sweep("hello", concurrency=[4, 8, 16, 32])).splitlines()
-    assert len(shown) == 5
+    assert shown[0].split("  ")[0] == "concurrency"
     assert shown[2].endswith("knee")
     assert shown[3].endswith("missed e2e_ms")
-    assert shown[4].startswith("stopped: it is saturated")
+    assert shown[4:] == [
+        "knee: concurrency 8; more load only adds queueing",
+        "highest load within the budgets: concurrency 8",
+        "stopped: it is saturated: more load only adds queueing",
+    ]
+
+
+def test_the_curve_is_part_of_the_measurement(loop: LoopThread) -> None:
+    """So that reports show it, whether or not the test keeps what `sweep` returned."""
+    llm_client = client(loop, {"e2e_ms": 300})
+    curve = llm_client.sweep("hello", concurrency=[4, 8, 16, 32])
+    (kept,) = llm_client.measurement.curves
+    assert kept == curve
+    written = json.loads(json.dumps(measurement_to_builtins(llm_client.measurement, text=True)))
+    shown = written["curves"][0]
+    assert (shown["by"], shown["knee"], shown["highest"], len(shown["points"])) == ("concurrency", 8, 8, 3)
+    assert shown["stopped"].startswith("it is saturated")
+    (crossed,) = measurement_from_builtins(written).curves
+    assert str(crossed) == str(curve)
+    assert crossed.knee is not None
+    assert crossed.knee.level == 8
+
+
+def test_a_report_from_before_curves_is_read(loop: LoopThread) -> None:
+    """It has none."""
+    llm_client = client(loop)
+    llm_client.sweep("hello", concurrency=[1, 2])
+    written = measurement_to_builtins(llm_client.measurement, text=True)
+    del written["curves"]
+    assert measurement_from_builtins(written).curves == ()
+
+
+def test_every_report_shows_the_curve(loop: LoopThread) -> None:
+    """A table of its levels, and why it ended; the name of the test once."""
+    llm_client = client(loop)
+    llm_client.sweep("hello", concurrency=[4, 8, 16, 32])
+    record = TestRecord("test_x.py::test_sweep", "test_x.py::test_sweep", measurement=llm_client.measurement)
+    terminal = list(closing_section([record], verbose=False))
+    assert "test_x.py::test_sweep: sweep by concurrency (times in ms)" in terminal
+    assert terminal[-1] == "stopped: it is saturated: more load only adds queueing"
+    page = list(markdown([record]))
+    assert any(line.startswith("| concurrency | requests/s | tokens/s | TTFT p50 |") for line in page)
+    assert any(line.startswith("| 8 | ") and line.endswith(" | knee |") for line in page)
+
+
+def test_what_was_measured_reads_well(loop: LoopThread) -> None:
+    """A line for a person in a debugger or an assertion; figures in `print`, no list of floats."""
+    llm_client = client(loop)
+    measured = llm_client.measure("hello", rounds=10)
+    curve = llm_client.sweep("hello", concurrency=[1, 2])
+    assert repr(measured).startswith("<Measurement of 10 requests ttft_ms=")
+    assert str(measured).splitlines()[0] == "10 requests"
+    assert str(measured).splitlines()[1].startswith("  ttft_ms  p50 ")
+    assert repr(curve) == "<Curve concurrency=[1, 2] knee=None>"
+    assert repr(curve.points[0].load).startswith("<LoadResult of 10 requests concurrency=1 throughput_tps=")
+    assert len(repr(llm_client.measurement)) < 200
 
 
 @pytest.mark.parametrize("given", [{}, {"concurrency": [1, 2], "rates": [1, 2]}, {"concurrency": [4]}])

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pytest_llmspeed.app.reporting import side_by_side
+from pytest_llmspeed.app.reporting.curves import MOST_CURVES, ShownCurve, curves_of
 from pytest_llmspeed.app.reporting.folding import TERMINAL_LINES, cut
 from pytest_llmspeed.app.reporting.rows import (
     HEADERS,
@@ -51,6 +52,10 @@ def closing_section(
     for path in stored:
         yield f"baseline stored: {path}"
     yield from _side_by_side(side_by_side.compared(records, verbose=verbose))
+    curves, others = cut(curves_of(records), None if verbose else MOST_CURVES)
+    for curve in curves:
+        yield from _curve(curve)
+    yield from _left_out(others, "curve")
 
 
 def _left_out(number: int, thing: str) -> Iterator[str]:
@@ -61,6 +66,13 @@ def _left_out(number: int, thing: str) -> Iterator[str]:
 def _said(said: Iterable[Said]) -> Iterator[str]:
     for nodeids, sentence in said:
         yield f"{_named(nodeids)}{sentence}"
+
+
+def _curve(curve: ShownCurve) -> Iterator[str]:
+    yield ""
+    yield f"{curve.nodeid}: sweep by {curve.headers[0]} (times in ms)"
+    yield from _table(curve.rows, curve.headers)
+    yield from curve.findings
 
 
 def _side_by_side(found: Sequence[SideBySide]) -> Iterator[str]:

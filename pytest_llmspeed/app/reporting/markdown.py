@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pytest_llmspeed.app.reporting import side_by_side
+from pytest_llmspeed.app.reporting.curves import ShownCurve, curves_of
 from pytest_llmspeed.app.reporting.folding import MARKDOWN_LINES, TERMINAL_LINES, cut
 from pytest_llmspeed.app.reporting.rows import (
     HEADERS,
@@ -36,8 +37,8 @@ def markdown(
     """Yield the lines of the report: counts as heading, a table, what failed and advice, all rows folded.
 
     The table has a row for what is not passed. It stands alone, so what fails a test is said too.
-    Last come the engines side by side, where tests ran on several. Long lists are cut, as GitHub takes
-    no more than 1 MiB; what fails comes first in each.
+    Last come the engines side by side, where tests ran on several, and the curves of sweeps. Long lists
+    are cut, as GitHub takes no more than 1 MiB; what fails comes first in each.
     """
     yield f"### LLM speed – {_text(counts(records))}"
     failing = sum(bool(record.problems) for record in records)
@@ -59,6 +60,20 @@ def markdown(
     yield from _after_a_blank(_table(engines, side_by_side.HEADERS, SIDES_RULE))
     yield from _left_out(others, "row")
     yield from _after_a_blank(_list(list(side_by_side.sentences(sides)), (), ()))
+    curves, beyond_these = cut(curves_of(records), MARKDOWN_LINES // 10)
+    for curve in curves:
+        yield from _curve(curve)
+    yield from _left_out(beyond_these, "curve")
+
+
+def _curve(curve: ShownCurve) -> Iterator[str]:
+    """A table under the test's name: the first column is a level, not a test."""
+    yield from ("", f"{_code(curve.nodeid)}: sweep by {curve.headers[0]} (times in ms)", "")
+    yield _line(curve.headers)
+    yield _line(["---:"] * (len(curve.headers) - 1) + ["---"])
+    for row in curve.rows:
+        yield _line([_text(cell) for cell in row])
+    yield from _after_a_blank(_list([((), finding) for finding in curve.findings], (), ()))
 
 
 def _left_out(number: int, thing: str) -> Iterator[str]:
