@@ -42,6 +42,7 @@ FLOORS: list[dict[str, set[str]]] = [
             "core.errors",
             "core.exchange",
             "core.load_advice",
+            "core.load_figures",
             "core.measurement",
             "core.metrics",
             "core.stats",

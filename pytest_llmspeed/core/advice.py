@@ -46,7 +46,8 @@ def budget_missed(check: BudgetCheck, unit_of: str) -> str:
         return f"{check.name}{where} not measured: {check.reason}"
     side = "below" if check.observed < check.limit else "above"
     observed, limit = quantity(check.observed, unit_of), quantity(check.limit, unit_of)
-    return f"{check.name}{where} is {observed}, {side} its budget of {limit}{_interval(check, unit_of)}"
+    why = f": {check.reason}" if check.reason else ""
+    return f"{check.name}{where} is {observed}, {side} its budget of {limit}{_interval(check, unit_of)}{why}"
 
 
 def _interval(check: BudgetCheck, unit_of: str) -> str:

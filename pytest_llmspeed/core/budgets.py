@@ -11,7 +11,8 @@ from math import isfinite, isnan
 from pytest_llmspeed.core.environment import slug
 from pytest_llmspeed.core.errors import SettingsError, TooFewSamplesError, did_you_mean
 from pytest_llmspeed.core.exchange import plain_text
-from pytest_llmspeed.core.load_advice import no_load, no_load_figure, no_slo
+from pytest_llmspeed.core.load_advice import no_load, no_load_figure, no_slo, slo_missed
+from pytest_llmspeed.core.load_figures import slo_broken
 from pytest_llmspeed.core.measurement import Measurement
 from pytest_llmspeed.core.metrics import METRICS, TOKENS_PER_EVENT_LIMIT, Metric
 from pytest_llmspeed.core.summaries import needed_samples, quantile
@@ -283,7 +284,10 @@ def _check_load(budget: Budget, chosen: Measurement) -> BudgetCheck:
     blocks = load.blocks.get(metric.key)
     interval = _mean_interval(blocks) if blocks else None
     kept = not metric.worse(observed, budget.limit)
-    return BudgetCheck(budget.name, budget.limit, observed, kept, interval, budget.label)
+    reason = ""
+    if metric.name == "goodput" and not kept:
+        reason = slo_missed(slo_broken(load.samples, load.slo), load.slo, len(load.failures))
+    return BudgetCheck(budget.name, budget.limit, observed, kept, interval, budget.label, reason)
 
 
 def _not_measured(budget: Budget, reason: str) -> BudgetCheck:

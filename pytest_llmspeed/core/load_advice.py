@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 ELSEWHERE = "run the tests on a separate machine, on more cores, or with less load"
 
 
@@ -68,6 +70,16 @@ def trace_too_short(requests: int, rows: int) -> str:
 def no_load(metric: str) -> str:
     """A budget on what only loads have."""
     return f"{metric} exists only for loads: use llm_client.load(…)"
+
+
+def slo_missed(broken: Mapping[str, int], slo: Mapping[str, float], failed: int) -> str:
+    """Return which limits of an slo were broken, and in how many requests."""
+    limits = [f"{metric} > {slo[metric]:g} in {_requests(count)}" for metric, count in broken.items()]
+    return ", ".join([*limits, *([f"{_requests(failed)} failed"] if failed else [])])
+
+
+def _requests(count: int) -> str:
+    return f"{count} request{'' if count == 1 else 's'}"
 
 
 def no_slo() -> str:

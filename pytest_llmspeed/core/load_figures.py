@@ -12,6 +12,7 @@ The window opens when the first measured request is sent and closes with the las
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapreplace
@@ -138,17 +139,25 @@ def goodput(answered: Sequence[Answered], slo: Mapping[str, float]) -> float | N
     """
     if not slo or not answered:
         return None
-    return sum(_keeps(each.sample, slo) for each in answered) / len(answered)
+    kept = (each.sample.ok and not _broken(each.sample, slo) for each in answered)
+    return sum(kept) / len(answered)
 
 
-def _keeps(sample: Sample, slo: Mapping[str, float]) -> bool:
-    if not sample.ok:
-        return False
-    values = {metric: sample.value(metric) for metric in slo}
+def slo_broken(samples: Sequence[Sample], slo: Mapping[str, float]) -> dict[str, int]:
+    """Return how many answers broke each limit that some broke; one may break several."""
+    broken = Counter(metric for sample in samples if sample.ok for metric in _broken(sample, slo))
+    return {metric: broken[metric] for metric in slo if broken[metric]}
+
+
+def _broken(sample: Sample, slo: Mapping[str, float]) -> list[str]:
+    """The limits that an answer did not keep; one without a value kept none, if it could have had one."""
     undefined = {"tpot_ms", "itl_ms"} if sample.output_tokens == 1 else set()
-    return all(
-        metric in undefined if value is None else value <= slo[metric] for metric, value in values.items()
-    )
+    values = {metric: sample.value(metric) for metric in slo}
+    return [
+        metric
+        for metric, value in values.items()
+        if (metric not in undefined if value is None else not value <= slo[metric])
+    ]
 
 
 def stretch(answered: Sequence[Answered], slots: int) -> float | None:
