@@ -25,7 +25,6 @@ from pytest_llmspeed.core.measurement import Measurement, busy_strata
 from pytest_llmspeed.core.metrics import metric_of
 from pytest_llmspeed.core.quality.answers import Probed
 from pytest_llmspeed.core.record import TestRecord
-from pytest_llmspeed.core.summaries import quantile
 from pytest_llmspeed.core.verdicts import (
     CONSEQUENCES,
     BudgetCheck,
@@ -95,7 +94,7 @@ def judge(record: TestRecord, case: Case, policy: Policy) -> TestRecord:
         return _with_answers(_without_requests(record, case, policy), policy)
     checks = tuple(check(budget, record.measurement) for budget in case.budgets)
     invalid = tuple(_invalid(record, case))
-    found = () if invalid or not policy.comparing else (*_busy(record), *_comparisons(record, case))
+    found = () if invalid or not policy.comparing else (*_busy(record, case), *_comparisons(record, case))
     worse = tuple(
         quality_judge.failures(record.quality, found, _changed(case), show_answers=policy.show_answers)
     )
@@ -168,20 +167,27 @@ def _prompt_moved(case: Case, stratum: str) -> tuple[float, float] | None:
     return None
 
 
-def _busy(record: TestRecord) -> Iterator[Comparison]:
-    """One inconclusive comparison for each stratum that other programs disturbed too much."""
+def _busy(record: TestRecord, case: Case) -> Iterator[Comparison]:
+    """Yield inconclusive comparisons, with their figures, for strata that were disturbed too much."""
     measurement = record.measurement
     for stratum, (disturbed, total) in busy_strata(measurement).items():
         reason = busy_advice.machine_busy(disturbed, total, _culprits(measurement))
-        samples = [sample for sample in measurement.samples if sample.ok and sample.stratum == stratum]
-        label = samples[0].label if samples else None
-        for metric in GATED:
-            values = [value for sample in samples if (value := sample.value(metric)) is not None]
-            if values or metric == GATED[0]:
-                now = quantile(values, 0.5) if values else None
-                yield Comparison(
-                    Verdict.INCONCLUSIVE, reason, now=now, metric=metric, stratum=stratum, label=label
-                )
+        part = measurement.of_stratum(stratum)
+        metrics = (*gated_metrics(case.budgets), "e2e_ms", *(["throughput_tps"] if part.loads else []))
+        figures: dict[str, float | None] = {
+            metric: now for metric in metrics if (now := part.figure(metric)) is not None
+        }
+        if any(metric in figures for metric in GATED) and "e2e_ms" not in gated_metrics(case.budgets):
+            figures.pop("e2e_ms", None)
+        for metric, now in (figures or dict.fromkeys(GATED[:1])).items():
+            yield Comparison(
+                Verdict.INCONCLUSIVE,
+                reason,
+                now=now,
+                metric=metric,
+                stratum=stratum,
+                label=part.samples[0].label,
+            )
 
 
 def _culprits(measurement: Measurement) -> list[tuple[str, float]]:

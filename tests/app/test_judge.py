@@ -533,3 +533,14 @@ def test_a_warm_cache_that_nobody_declared_is_reported(record, samples, case, de
     advice = judge(now, case(now), DEFAULT).advice
     line = "99% of the prompt tokens came from the prefix cache, so TTFT is that of a warm cache"
     assert any(line in each for each in advice) is said
+
+
+def test_a_busy_machine_hides_no_figure(record, sample, case):
+    """One row for each metric that would be compared; of answers without tokens' times, end to end."""
+    streamed = [sample(flags=frozenset({"disturbed"})) for _ in range(6)]
+    judged = judge(record(*streamed), case(record(*streamed)), Policy())
+    assert {found.metric: found.now for found in judged.comparisons} == {"ttft_ms": 100.0, "tpot_ms": 10.0}
+    whole = [replace(each, ttft_ms=None, ttfo_ms=None, tpot_ms=None) for each in streamed]
+    judged = judge(record(*whole), case(record(*whole)), Policy())
+    assert {found.metric: found.now for found in judged.comparisons} == {"e2e_ms": 130.0}
+    assert judged.verdict is Verdict.INCONCLUSIVE
