@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from scipy.stats import binom
 
+from pytest_llmspeed.core.quality import sentences
 from pytest_llmspeed.core.quality.answers import (
     Baseline,
     CheckedAnswer,
@@ -95,6 +96,15 @@ def test_an_answer_that_broke_for_real_fails_the_contracts() -> None:
         == "39 of 40 answers unchanged; 1 beyond rounding, the first: 'prompt 0' at token 3"
     )
     assert [line.prompt for line in found.broken] == ["prompt 0"]
+
+
+def test_a_failure_says_how_many_answers_changed_and_what_else_did() -> None:
+    """All of them, after a change of an option: a template, most likely."""
+    found = ladder([wrong(place) for place in range(6)], [an_answer(place) for place in range(6)])
+    failure = sentences.failure(found, ["option extra_args: none → --chat-template"], show_answers=False)
+    assert "; 6 of 6 answers changed (quality of" in failure
+    assert "); changed since: option extra_args: none → --chat-template: 'prompt 0'" in failure
+    assert "changed since" not in sentences.failure(found, show_answers=False)
 
 
 def test_answers_that_broke_at_near_ties_are_left_to_the_paired_test() -> None:
