@@ -69,7 +69,7 @@ def _limits(given: Mapping[str, Any]) -> Limits:
             raise SettingsError(f"{name}={value!r}: must be between 0 and 1")
     if "quality_vs" in given and not {"max_kl", "min_top1"} & given.keys():
         raise SettingsError(
-            f"quality_vs={given['quality_vs']!r}: another precision answers differently; say how far it may "
-            "go, as in max_kl=0.05, min_top1=0.9"
+            f"quality_vs={given['quality_vs']!r}: another precision gives other answers; set "
+            "how far they may differ, as in max_kl=0.05, min_top1=0.9"
         )
     return Limits(**given)

@@ -201,7 +201,7 @@ def test_a_cancelled_request_has_ended_when_the_wait_returns(engine: LlamaCppEng
 
 
 MISTAKES = {
-    "another model": ({"model": "other"}, "an engine in process has one model"),
+    "another model": ({"model": "other"}, "an in-process engine serves only"),
     "an unknown field": ({"extra_body": {"stop": ["x"]}}, "not ['stop']"),
     "a prompt longer than the context": ({"prompt": "x " * 9000}, "the context is n_ctx=8192"),
     "messages without a template": (

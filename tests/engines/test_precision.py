@@ -135,7 +135,7 @@ def test_the_type_of_a_gguf_file_is_read_from_its_head(smollm2: Path, tmp_path: 
     (tmp_path / "cut.gguf").write_bytes(smollm2.read_bytes()[:40])
     (tmp_path / "text.gguf").write_text("no model")
     (tmp_path / "huge.gguf").write_bytes(b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 2**63))
-    whats = {"cut": "cannot be read", "text": "does not begin as one", "huge": "cannot be read as GGUF"}
+    whats = {"cut": "cannot be read", "text": "it has no GGUF header", "huge": "cannot be read as GGUF"}
     for name, message in whats.items():
         with pytest.raises(EngineError, match=message):
             gguf.weights_type(tmp_path / f"{name}.gguf")

@@ -181,7 +181,7 @@ def test_own_certificates_are_used_on_every_path(
         ("127.0.0.1", {}, "is not trusted (unable to get local issuer certificate): name the certificate"),
         ("localhost", {"ca_file": "ca.pem"}, "its certificate is for another host"),
         ("localhost", {"ca_file": "none.pem"}, "none.pem': No such file or directory"),
-        ("localhost", {"verify": "ca.pem"}, "a file of certificates is named by ca_file="),
+        ("localhost", {"verify": "ca.pem"}, "name a certificate file with ca_file="),
     ],
 )
 def test_a_bad_certificate_is_told_as_such(

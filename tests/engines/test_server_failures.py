@@ -29,12 +29,12 @@ NEXT = """
 """
 AT_START = {
     "out of memory": "exited while starting, with exit code 1: out of memory: reduce its memory: a smaller "
-    "context_length=, fewer sequences (max_concurrency=), a quantised model",
+    "context_length=, fewer sequences (max_concurrency=) or a quantised model",
     "no cache": "out of memory: reduce its memory",
     "killed": "exited while starting, by SIGKILL: it was killed (SIGKILL), most likely because the machine "
     "ran out of memory: reduce its memory",
     "memory held": "too little GPU memory is free: another process uses it, perhaps one that "
-    "outlived an earlier run (nvidia-smi shows which)",
+    "left over from an earlier run (nvidia-smi shows which)",
     "gated": "the model is gated, or your token has no access to it: accept its licence and set HF_TOKEN",
     "not found": "the model was not found, or this engine cannot load it: check model=",
     "offline": "the hub cannot be reached and the model is not in the cache: download it beforehand",
@@ -70,7 +70,7 @@ def test_a_command_that_leaves_its_server_behind(stage: Stage) -> None:
     """It could be neither watched nor ended."""
     result = stage.run("server", GENERATE, command=["sh", "-c", f"{OWN} &"])
     result.assert_outcomes(errors=1)
-    shows(result, "server exited while starting, with exit code 0: let it stay in the foreground")
+    shows(result, "server exited while starting, with exit code 0: it must stay in the foreground")
 
 
 def test_a_program_that_is_not_there(stage: Stage) -> None:
@@ -181,7 +181,9 @@ def test_failed_requests_of_measure_say_it_too(stage: Stage) -> None:
     body = "def test_it(self, llm_client): llm_client.measure('hi', max_tokens=8, rounds=5)"
     result = stage.run("server", body, command=OWN)
     result.assert_outcomes(failed=1)
-    shows(result, "5 of 5 requests failed, the last with: cannot connect to", "server ended in the middle")
+    shows(
+        result, "5 of 5 requests failed, the last with: cannot connect to", "server exited during the request"
+    )
 
 
 def own(**options: Any) -> EngineSpec:

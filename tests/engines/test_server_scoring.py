@@ -73,7 +73,7 @@ def test_a_check_on_the_server_of_vllm_climbs_every_rung(stage: Stage) -> None:
     check(stage).assert_outcomes(passed=1)
     assert said(stage, "log-probabilities").startswith("over 15 stored tokens KL ")
     assert said(stage, "log-probabilities").endswith("top-1 agreement 100.0%")
-    assert said(stage, "self-consistency").startswith("3 of 3 answers came out the same again, 3 beside up")
+    assert said(stage, "self-consistency").startswith("3 of 3 answers repeated exactly, 3 alongside up")
     assert said(stage, "divergence") == "3 of 3 answers unchanged"
 
 

@@ -114,7 +114,7 @@ def test_another_precision_than_that_of_the_gguf_file_is_an_error(stage: Stage) 
     options = {"model": stage.gguf(), "executable": stage.program("llama-server"), "precision": "fp16"}
     result = stage.run("llama-cpp-server", MEASURE, **options)
     result.assert_outcomes(errors=1)
-    shows(result, "was requested in fp16, but the file's weights are q8_0: name the file that holds them so")
+    shows(result, "was requested in fp16, but the file's weights are q8_0: use a file in that precision")
     assert stage.noted("argv") == []
 
 

@@ -125,7 +125,10 @@ def test_updating_while_only_collecting_is_refused(project: Project) -> None:
 def test_accepting_needs_an_update_and_a_reason(project: Project) -> None:
     """--llmspeed-accept alone, or without a reason, is a usage error."""
     project.write("def test_it(llm_client): llm_client.measure('x')")
-    shows(project.run("--llmspeed-accept", "why"), "--llmspeed-accept needs --llmspeed-update-baseline")
+    shows(
+        project.run("--llmspeed-accept", "why"),
+        "--llmspeed-accept works only together with --llmspeed-update-baseline",
+    )
     shows(
         project.run("--llmspeed-update-baseline", "--llmspeed-accept", " "),
         "--llmspeed-accept needs a reason",

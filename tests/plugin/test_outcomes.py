@@ -258,7 +258,11 @@ def test_no_baseline_passes_with_one_line_and_fails_where_it_is_required(project
     project.write(measuring())
     result = project.run()
     result.assert_outcomes(passed=1)
-    shows(result, "no baseline yet: store one with pytest --llmspeed-update-baseline")
+    shows(
+        result,
+        "no baseline yet in .llmspeed/baselines/",
+        ": store one with pytest --llmspeed-update-baseline",
+    )
     result = project.run("--llmspeed-require-baseline")
     result.assert_outcomes(failed=1)
     shows(result, "(the test fails because of --llmspeed-require-baseline)")

@@ -440,7 +440,7 @@ def test_workers_store_what_one_process_stores(capitals: Project) -> None:
         (", max_lk=1", "a quality check takes no 'max_lk'; did you mean 'max_kl'?"),
         (", min_top1=90", "min_top1=90: must be between 0 and 1"),
         (", max_kl='low'", "max_kl='low': must be a number, 0 or more"),
-        (", quality_vs='bf16'", "say how far it may go, as in max_kl=0.05, min_top1=0.9"),
+        (", quality_vs='bf16'", "set how far they may differ, as in max_kl=0.05, min_top1=0.9"),
         (", scorer=3", "scorer=3: must be a function of prompt and answer"),
     ],
 )
