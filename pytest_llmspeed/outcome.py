@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sysconfig
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 
 PACKAGE = Path(__file__).parent
+STDLIB = Path(sysconfig.get_path("stdlib"))
 
 
 class PerformanceFailure(pytest.fail.Exception):  # type: ignore[misc, name-defined]
@@ -166,6 +168,28 @@ def point_at_the_test(
     if any(Path(str(entry.path)).is_relative_to(PACKAGE) for entry in list(raised.traceback)[-2:]):
         path, line, _ = item.reportinfo()
         report.longrepr.reprcrash = replace(crash, path=str(path), lineno=(line or 0) + 1)  # type: ignore[union-attr]
+
+
+def show_only_the_users_lines(raised: pytest.ExceptionInfo[BaseException]) -> None:
+    """Take our frames, the standard library's and the cause off an error whose message says it all.
+
+    Any other exception may be a bug of ours, and keeps its frames.
+    """
+    from pytest_llmspeed.core.errors import LLMSpeedError
+
+    if not isinstance(raised.value, LLMSpeedError):
+        return
+    raised.value.__cause__ = None  # this suppresses the context too
+    theirs = raised.traceback.filter(lambda entry: not _is_inside(Path(str(entry.path))))
+    if theirs:
+        raised.traceback = theirs
+
+
+def _is_inside(path: Path) -> bool:
+    """True of a file of ours or of the standard library, whose folder holds installed packages too."""
+    if path.is_relative_to(PACKAGE):
+        return True
+    return "site-packages" not in path.parts and path.is_relative_to(STDLIB)
 
 
 def attach(report: pytest.TestReport, item: pytest.Item) -> None:

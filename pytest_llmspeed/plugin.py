@@ -208,6 +208,8 @@ class LLMSpeed:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         __tracebackhide__ = True
+        if call.excinfo is not None and self.is_used and not self.config.option.fulltrace:
+            outcome.show_only_the_users_lines(call.excinfo)
         report = yield
         if call.excinfo is not None:
             outcome.point_at_the_test(report, item, call.excinfo)

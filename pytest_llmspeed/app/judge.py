@@ -304,6 +304,12 @@ def _with_consequences(
     age = case.window.age(case.now.started)
     if age is not None and age > OLD:
         hints.append(advice.aged(age.days))
+    if policy.require_baseline and policy.comparing:
+        problems += tuple(
+            advice.because_of("--llmspeed-require-baseline", said) for said in record.measurement.not_compared
+        )
+    else:
+        hints += record.measurement.not_compared
     hints += _about_the_requests(record)
     hints += dict.fromkeys(note for load in record.measurement.loads for note in load.notes)
     hints += [_close_call(found, case.budgets) for found in record.budgets if found.kept and found.close_call]
@@ -322,7 +328,6 @@ def _about_the_requests(record: TestRecord) -> Iterator[str]:
         yield busy_advice.client_lag(lagged, len(samples))
     if cut := sum("short" in sample.flags for sample in samples):
         yield advice.short(cut, len(samples))
-    yield from (load.not_compared for load in record.measurement.loads if load.counted and load.not_compared)
     busy = busy_strata(record.measurement)
     if apart := [sample for sample in samples if not sample.quiet and sample.stratum not in busy]:
         again = any(sample.call in RETAKEN for sample in apart)

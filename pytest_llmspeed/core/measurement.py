@@ -58,6 +58,12 @@ class Measurement:
         return "\n".join([self._requests, *figures, *map(str, self.loads), *map(str, self.curves)])
 
     @property
+    def not_compared(self) -> tuple[str, ...]:
+        """Sentences on loads that are too short for a baseline; a level of a sweep needs none."""
+        told = (load.not_compared for load in self.loads if load.counted and load.not_compared)
+        return tuple(dict.fromkeys(told))
+
+    @property
     def _requests(self) -> str:
         failed = f", {len(self.failures)} failed" if self.failures else ""
         return f"{len(self.samples)} request{'' if len(self.samples) == 1 else 's'}{failed}"

@@ -185,3 +185,26 @@ def test_a_sweep_is_held_against_the_budgets_of_its_test(project: Project) -> No
     project.write(sweep.format(limit=100))
     project.run().assert_outcomes(failed=1)
     assert len(project.test()["measurement"]["loads"]) == 3
+
+
+def test_a_required_baseline_is_not_waived_for_a_short_load(project: Project) -> None:
+    """A load that can never have one fails, and says how long it must be; a sweep needs none."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.llm_backend("crowd")
+        def test_short(llm_client): llm_client.load("x", rate=10, requests=5, max_tokens=8)
+
+        @pytest.mark.llm_backend("crowd")
+        def test_sweep(llm_client): llm_client.sweep("x", concurrency=[1, 2], requests=5, max_tokens=8)
+        """
+    )
+    project.run().assert_outcomes(passed=2)
+    result = project.run("--llmspeed-require-baseline")
+    result.assert_outcomes(passed=1, failed=1)
+    shows(
+        result,
+        "requests=5 is not compared with a baseline; that needs at least",
+        "because of --llmspeed-require-baseline",
+    )

@@ -94,6 +94,51 @@ def pytest_runtest_setup(item): pass
     assert "plugin.py" not in result.stdout.str()
 
 
+USAGE_ERRORS = """
+import pytest
+
+@pytest.fixture
+def loaded(llm_client):
+    return llm_client.load("hi", rate=5, requests=-1)
+
+def test_body(llm_client):
+    prompt = "secret prompt"
+    llm_client.load(prompt, rate=5, requests=-1)
+
+def test_fixture(loaded): pass
+
+def test_cause(llm_client):
+    from pytest_llmspeed.core.errors import GenerationError
+    raise GenerationError("gone") from OSError("deep down")
+"""
+
+
+@pytest.mark.parametrize("style", ["auto", "long", "short", "line"])
+def test_an_error_of_ours_shows_only_the_users_lines(project: Project, style: str) -> None:
+    """Neither our frames nor those of a cause, in a body and in a fixture, in all styles."""
+    project.write(USAGE_ERRORS)
+    result = project.run(f"--tb={style}", "-l" if style == "long" else "-q")
+    result.assert_outcomes(failed=2, errors=1)
+    shows(result, "requests=-1: must be at least 1", "test_it.py")
+    output = result.stdout.str()
+    frames = ("pytest_llmspeed/", "asyncio/", "direct cause", "deep down\n")
+    assert not any(text in output for text in frames), output
+
+
+def test_a_bug_of_ours_keeps_its_frames(project: Project) -> None:
+    """Whoever reports it can say where it is."""
+    project.write(
+        """
+        def broken(*_, **__): raise RuntimeError("a bug")
+
+        def test_it(llm_client, monkeypatch):
+            monkeypatch.setattr("pytest_llmspeed.measuring.client.ask_load", broken)
+            llm_client.load("hi", rate=5, requests=40)
+        """
+    )
+    shows(project.run(), "measuring/client.py", "RuntimeError: a bug")
+
+
 WRONG_TYPES = {
     "a word in an ini file": (
         "pytest.ini",
