@@ -33,7 +33,7 @@ AT_START = {
     "no cache": "out of memory: reduce its memory",
     "killed": "exited while starting, by SIGKILL: it was killed (SIGKILL), most likely because the machine "
     "ran out of memory: reduce its memory",
-    "memory held": "too little GPU memory is free: another process uses it, perhaps one that "
+    "memory held": "too little GPU memory is free: another process uses it, perhaps one "
     "left over from an earlier run (nvidia-smi shows which)",
     "gated": "the model is gated, or your token has no access to it: accept its licence and set HF_TOKEN",
     "not found": "the model was not found, or this engine cannot load it: check model=",
