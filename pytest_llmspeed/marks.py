@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from pytest_llmspeed.core.exchange import plain_text
 from pytest_llmspeed.core.quality.answers import PlannedCheck
 from pytest_llmspeed.core.record import Side
 from pytest_llmspeed.edges.engines.base import EngineSpec
+from pytest_llmspeed.grouping import Needed
 from pytest_llmspeed.layers import Layers, are_same, layers_of
 from pytest_llmspeed.plans import Choice, TestPlan, checked_id, with_ids
 from pytest_llmspeed.state import (
@@ -243,12 +245,15 @@ def _quality(item: pytest.Item, layers: Layers, run: Run) -> tuple[PlannedCheck,
     )
 
 
-def sorted_by_engine(items: Sequence[tuple[pytest.Item, TestPlan]]) -> list[pytest.Item]:
-    """Return the items with those of one engine together, in order of its first use."""
-    first_use: dict[EngineSpec | None, int] = {}
-    for _, plan in items:
-        first_use.setdefault(plan.spec, len(first_use))
-    return [item for item, plan in sorted(items, key=lambda pair: first_use[pair[1].spec])]
+def needed_engines(items: Sequence[pytest.Item], run: Run) -> dict[pytest.Item, Needed]:
+    """Return the engines of the tests that have one which occupies a device."""
+    specs = {item: plan.spec for item in items if not (plan := state_of(item).plan).problems}
+    devices = {spec: run.registry.device(spec) for spec in specs.values() if spec is not None}
+    return {
+        item: Needed(device, spec)
+        for item, spec in specs.items()
+        if spec is not None and (device := devices[spec]) is not None
+    }
 
 
 def identity_of(item: pytest.Item) -> str:
@@ -260,14 +265,31 @@ def identity_of(item: pytest.Item) -> str:
 
 
 def _named(item: pytest.Item, parameters: str) -> str:
-    path = item.path.relative_to(item.config.rootpath) if _below_root(item) else item.path
     classes = [node.name for node in item.listchain() if isinstance(node, pytest.Class)]
     name = getattr(item, "originalname", None) or item.name
-    return "::".join([path.as_posix(), *classes, name + (f"[{parameters}]" if parameters else "")])
+    return "::".join([_path_of(item), *classes, name + (f"[{parameters}]" if parameters else "")])
 
 
-def _below_root(item: pytest.Item) -> bool:
-    return item.path.is_relative_to(item.config.rootpath)
+def _path_of(item: pytest.Item) -> str:
+    """The path of a test's file from the root folder, as in ../a/test_x.py: the same on each checkout."""
+    root = item.config.rootpath
+    if item.path.is_relative_to(root):
+        return item.path.relative_to(root).as_posix()
+    try:
+        return Path(os.path.relpath(item.path, root)).as_posix()
+    except ValueError:  # another drive of Windows
+        return item.path.as_posix()
+
+
+def shown_name_of(item: pytest.Item) -> str:
+    """Return the name of a test that no other test of this process has: its node id below the root folder.
+
+    Elsewhere pytest counts node ids from the argument that led to a file, so that two files share them.
+    """
+    file = next((node for node in item.listchain() if isinstance(node, pytest.File)), None)
+    if file is None or item.path.is_relative_to(item.config.rootpath):
+        return item.nodeid
+    return _path_of(item) + item.nodeid.removeprefix(file.nodeid)
 
 
 def side_of(item: pytest.Item) -> Side | None:
@@ -302,7 +324,7 @@ def mistakes(items: Sequence[pytest.Item]) -> list[str]:
     tests: dict[str, list[str]] = {}
     for item in items:
         for problem in () if item.get_closest_marker("skip") else state_of(item).plan.problems:
-            tests.setdefault(problem, []).append(item.nodeid)
+            tests.setdefault(problem, []).append(shown_name_of(item))
     return [f"  {_some_of(nodeids)}: {problem}" for problem, nodeids in tests.items()]
 
 

@@ -27,6 +27,7 @@ INI: dict[str, tuple[str, Any, str]] = {
     "budget": ("linelist", [], "budgets for all tests, one line per mark, as in ttft_ms=300 tpot_ms=40"),
     "json_text": ("bool", True, "include the answers in the JSON report"),
     "quality": ("string", None, "default prompt file for quality checks"),
+    "group_by_engine": ("bool", True, "run the tests of one engine together, so that few engines start"),
     "lock_timeout_s": ("float", 1800.0, "how long to wait for another measurement on the same device"),
     "busy_share": ("float", 0.1, "a request that lost more than this share of processor time is disturbed"),
     "store_text": ("bool", True, "store the answers of quality checks, to compare later ones with"),

@@ -106,7 +106,7 @@ def note_interrupted(item: pytest.Item) -> None:
     if state := state_or_none(item):
         _cut_off(state)
         raw = _raw_record(item, state)
-        run_of(item.config).records[item.nodeid] = replace(raw, outcome="interrupted", partial=True)
+        run_of(item.config).records[raw.nodeid] = replace(raw, outcome="interrupted", partial=True)
 
 
 def _cut_off(state: TestState) -> None:
@@ -131,11 +131,11 @@ def _raw_record(item: pytest.Item, state: TestState) -> TestRecord:
     """What was measured, not judged yet."""
     from pytest_llmspeed.core.measurement import Measurement
     from pytest_llmspeed.core.record import TestRecord
-    from pytest_llmspeed.marks import identity_of, side_of
+    from pytest_llmspeed.marks import identity_of, shown_name_of, side_of
 
     recorder = state.recorder
     record = TestRecord(
-        nodeid=item.nodeid,
+        nodeid=shown_name_of(item),
         identity=identity_of(item),
         side=side_of(item),
         workload=recorder.workload if recorder else (),
@@ -195,6 +195,10 @@ def _is_inside(path: Path) -> bool:
 def attach(report: pytest.TestReport, item: pytest.Item) -> None:
     """Put the record on its report, as builtins, so that it crosses from a worker to the controller."""
     state = state_or_none(item)
+    if state is not None:
+        from pytest_llmspeed.marks import shown_name_of
+
+        report.llmspeed_name = shown_name_of(item)  # type: ignore[attr-defined]
     ends_here = report.when == "call" or (report.when == "setup" and report.failed)
     if state is not None and report.when == "setup" and report.skipped:
         report.llmspeed = None  # type: ignore[attr-defined]
@@ -235,25 +239,34 @@ def _outcome(report: pytest.TestReport) -> str:
     return report.outcome
 
 
-def collect(report: pytest.TestReport, run: Run) -> None:
+def collect(report: pytest.TestReport, run: Run, *, each_worker: bool) -> None:
     """Take the record off a report; note what failed, also beside the body: a teardown, a subtest.
 
-    An attempt that pytest-rerunfailures follows by another has an outcome of its own.
+    An attempt that pytest-rerunfailures follows by another has an outcome of its own. `each_worker` says
+    that all workers run all tests: each worker's run of a test is a record.
     """
     from pytest_llmspeed.core.record import test_from_builtins
 
     shown: dict[str, Any] | None = getattr(report, "llmspeed", None)
+    name = _name(report, each_worker=each_worker)
     if shown is None and hasattr(report, "llmspeed"):
-        run.skipped.add(report.nodeid)
+        run.skipped.add(name)
     if shown is not None:
-        run.records[report.nodeid] = test_from_builtins(shown)
+        run.records[name] = replace(test_from_builtins(shown), nodeid=name)
     attempt: str = report.outcome
     if attempt == "rerun":
-        run.rerun.add(report.nodeid)
+        run.rerun.add(name)
     if report.failed:
-        run.failed[report.nodeid] = "failed" if report.when == "call" else "error"
+        run.failed[name] = "failed" if report.when == "call" else "error"
     if report.failed and report.when == "call" and (shown is None or shown["body_failed"]):
-        run.failed_bodies.add(report.nodeid)
+        run.failed_bodies.add(name)
+
+
+def _name(report: pytest.TestReport, *, each_worker: bool) -> str:
+    """What names a run of a test among all of this session, as the reports show it."""
+    name: str = getattr(report, "llmspeed_name", report.nodeid)
+    worker = getattr(report, "worker_id", None)
+    return f"[{worker}] {name}" if each_worker and worker else name
 
 
 def is_complete(exitstatus: int) -> bool:

@@ -124,16 +124,15 @@ class LLMSpeed:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        places = [place for place, item in enumerate(items) if uses_plugin(item)]
+        ours = [item for item in items if uses_plugin(item)]
         if self.config.option.llmspeed_disable:
-            for place in places:
-                items[place].add_marker(pytest.mark.skip(reason=DISABLED))
-        elif places:
-            from pytest_llmspeed.marks import sorted_by_engine, state_of
+            for item in ours:
+                item.add_marker(pytest.mark.skip(reason=DISABLED))
+        elif ours and self.config.getini("llmspeed_group_by_engine"):
+            from pytest_llmspeed.grouping import grouped_by_engine
+            from pytest_llmspeed.marks import needed_engines
 
-            planned = [(items[place], state_of(items[place]).plan) for place in places]
-            for place, item in zip(places, sorted_by_engine(planned), strict=True):
-                items[place] = item
+            items[:] = grouped_by_engine(items, needed_engines(ours, self.run))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -219,7 +218,8 @@ class LLMSpeed:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if self.is_used or hasattr(report, "llmspeed"):
-            outcome.collect(report, self.run)
+            each_worker = getattr(self.config.option, "dist", "no") == "each"
+            outcome.collect(report, self.run, each_worker=each_worker)
 
     def pytest_keyboard_interrupt(self) -> None:
         self._interrupted = True

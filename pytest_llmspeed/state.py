@@ -101,14 +101,24 @@ def takes(item: pytest.Item, fixture: str) -> bool:
 
 def overriding(item: pytest.Item, fixture: str) -> Any | None:
     """Return the fixture function that stands before ours and does not ask for it, None if there is none."""
-    info = getattr(item, "_fixtureinfo", None)
-    found = info.name2fixturedefs.get(fixture, ()) if info is not None else ()
+    found = _definitions(item).get(fixture, ())
     for definition in reversed(found):
         if getattr(definition.func, "__module__", None) == FIXTURES:
             return None
         if fixture not in definition.argnames:
             return definition.func
     return found[-1].func if found else None
+
+
+def fixtures_of(item: pytest.Item) -> list[pytest.FixtureDef[Any]]:
+    """Return the definitions of all fixtures that a test uses, as far as collection knows them."""
+    return [each for found in _definitions(item).values() for each in found]
+
+
+def _definitions(item: pytest.Item) -> Mapping[str, Sequence[pytest.FixtureDef[Any]]]:
+    """The definitions of each fixture; pytest has no public way to them."""
+    info = getattr(item, "_fixtureinfo", None)
+    return {} if info is None else info.name2fixturedefs
 
 
 def run_of(config: pytest.Config) -> Run:

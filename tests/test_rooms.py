@@ -445,10 +445,11 @@ FLOORS: list[dict[str, set[str]]] = [
         "plans": set(),
         "state": {"plans"},
         "layers": {"state"},
-        "marks": {"layers", "plans", "state"},
+        "grouping": {"state"},
+        "marks": {"grouping", "layers", "plans", "state"},
         "fixtures": {"marks", "outcome", "state"},
         "outcome": {"marks", "state"},
-        "plugin": {"fixtures", "hookspecs", "marks", "options", "outcome", "state"},
+        "plugin": {"fixtures", "grouping", "hookspecs", "marks", "options", "outcome", "state"},
         "cli": set(),
     },
 ]
