@@ -21,7 +21,7 @@ from pytest_llmspeed.core.baselines import (
 from pytest_llmspeed.core.budgets import Budget, check
 from pytest_llmspeed.core.decision import DEFAULT_PRIOR, Prior, compare
 from pytest_llmspeed.core.environment import what_changed
-from pytest_llmspeed.core.measurement import Measurement, busy_strata
+from pytest_llmspeed.core.measurement import busy_strata
 from pytest_llmspeed.core.metrics import metric_of
 from pytest_llmspeed.core.quality.answers import Probed
 from pytest_llmspeed.core.record import TestRecord
@@ -102,13 +102,9 @@ def judge(record: TestRecord, case: Case, policy: Policy) -> TestRecord:
         found = tuple(replace(each, verdict=Verdict.INVALID, reason=advice.worse_answers()) for each in found)
     verdict = Verdict.INVALID if invalid or worse else gravest([each.verdict for each in found])
     judged = replace(record, budgets=checks, comparisons=found, verdict=verdict)
-    problems = (*_missed(checks, case.budgets), *invalid, *worse, *_gate_off(case, policy))
+    gate_off = () if case.unreadable is None or policy.storing else (case.unreadable,)
+    problems = (*_missed(checks, case.budgets), *invalid, *worse, *gate_off)
     return _with_answers(_with_consequences(judged, problems, case, policy), policy)
-
-
-def _gate_off(case: Case, policy: Policy) -> tuple[str, ...]:
-    """The sentence that fails a test whose baselines cannot be read; an update stores new ones."""
-    return () if case.unreadable is None or policy.storing else (case.unreadable,)
 
 
 def _with_answers(record: TestRecord, policy: Policy) -> TestRecord:
@@ -171,7 +167,7 @@ def _busy(record: TestRecord, case: Case) -> Iterator[Comparison]:
     """Yield inconclusive comparisons, with their figures, for strata that were disturbed too much."""
     measurement = record.measurement
     for stratum, (disturbed, total) in busy_strata(measurement).items():
-        reason = busy_advice.machine_busy(disturbed, total, _culprits(measurement))
+        reason = busy_advice.machine_busy(disturbed, total, measurement.culprits)
         part = measurement.of_stratum(stratum)
         metrics = (*gated_metrics(case.budgets), "e2e_ms", *(["throughput_tps"] if part.loads else []))
         figures: dict[str, float | None] = {
@@ -188,10 +184,6 @@ def _busy(record: TestRecord, case: Case) -> Iterator[Comparison]:
                 stratum=stratum,
                 label=part.samples[0].label,
             )
-
-
-def _culprits(measurement: Measurement) -> list[tuple[str, float]]:
-    return [(each.name, each.cores) for each in measurement.neighbours]
 
 
 def _comparisons(record: TestRecord, case: Case) -> Iterator[Comparison]:
@@ -331,7 +323,7 @@ def _about_the_requests(record: TestRecord) -> Iterator[str]:
     busy = busy_strata(record.measurement)
     if apart := [sample for sample in samples if not sample.quiet and sample.stratum not in busy]:
         again = any(sample.call in RETAKEN for sample in apart)
-        yield busy_advice.disturbed(len(apart), len(samples), _culprits(record.measurement), again=again)
+        yield busy_advice.disturbed(len(apart), len(samples), record.measurement.culprits, again=again)
     hit_rate, backend = record.measurement.cache_hit_rate, record.backend
     if hit_rate and backend and backend.prefix_cache == "cold":
         yield busy_advice.not_cold(hit_rate)

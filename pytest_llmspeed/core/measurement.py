@@ -58,6 +58,11 @@ class Measurement:
         return "\n".join([self._requests, *figures, *map(str, self.loads), *map(str, self.curves)])
 
     @property
+    def culprits(self) -> list[tuple[str, float]]:
+        """The programs that ran beside the engine: name and cores."""
+        return [(each.name, each.cores) for each in self.neighbours]
+
+    @property
     def not_compared(self) -> tuple[str, ...]:
         """Sentences on loads that are too short for a baseline; a level of a sweep needs none."""
         told = (load.not_compared for load in self.loads if load.counted and load.not_compared)
