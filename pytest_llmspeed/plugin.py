@@ -207,7 +207,7 @@ class LLMSpeed:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         __tracebackhide__ = True
-        if call.excinfo is not None and self.is_used and not self.config.option.fulltrace:
+        if call.excinfo is not None and self.is_used and not self.config.getoption("fulltrace", False):
             outcome.show_only_the_users_lines(call.excinfo)
         report = yield
         if call.excinfo is not None:

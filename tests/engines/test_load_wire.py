@@ -301,7 +301,10 @@ def test_a_worker_that_never_gets_warm_is_an_error_of_ours(
     """It names the time that it was given."""
     monkeypatch.setattr(load_workers, "SILENT_S", 1.0)
     with_workers_that_first(monkeypatch, "import time; time.sleep(3600)")
-    with ReplayServer(lambda _: PLAIN) as server, pytest.raises(EngineError, match="no sign of life for 1 s"):
+    with (
+        ReplayServer(lambda _: PLAIN) as server,
+        pytest.raises(EngineError, match="it did not respond for 1 s"),
+    ):
         load(server, loop, concurrency=2)
 
 

@@ -105,7 +105,7 @@ def test_an_unusable_api_key_is_told_without_showing_it(
         monkeypatch.setenv("OPENAI_API_KEY", "sk secret")
         result = remote.run(*URL_RUN, f"--llmspeed-url={server.url}")
     result.assert_outcomes(errors=1)
-    shows(result, "the environment variable OPENAI_API_KEY holds no API key")
+    shows(result, "the environment variable OPENAI_API_KEY is not an API key")
     assert "sk secret" not in result.stdout.str()
 
 
@@ -117,8 +117,8 @@ def test_credentials_in_the_address_are_used_and_not_kept(remote: Project) -> No
         headers, _ = server.requests[0]
     assert headers["authorization"].startswith("Basic ")
     assert "pass-word" not in json.dumps(remote.report)
-    locks = [path.name for path in (remote.path / "tmp").rglob("*.lock")]
-    assert locks == [f"server-127.0.0.1-{server.port}-v1.lock"]
+    locks = [path.name for path in (remote.path / "locks").rglob("*.lock")]
+    assert locks == [f"server-localhost-{server.port}.lock"]
 
 
 def test_https(remote: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -148,14 +148,9 @@ def hangs() -> Iterator[str]:
         yield f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
 
 
-def no_address() -> Iterator[str]:
-    yield "localhost:8000"
-
-
 UNREACHABLE = {
     refuses: "Connection refused; start it, or correct llmspeed_url",
     hangs: "accepted the connection but did not answer GET /models within 0.3 s",
-    no_address: "'localhost:8000' is not an http or https address: did you mean http://localhost:8000?",
 }
 
 
@@ -169,6 +164,13 @@ def test_a_server_that_is_not_there(remote: Project, server: Any, monkeypatch: p
     shows(result, UNREACHABLE[server])
     assert "pytest_llmspeed/" not in result.stdout.str()
     assert "exception" not in result.stdout.str()
+
+
+def test_an_address_without_a_scheme_is_a_usage_error(remote: Project) -> None:
+    """It is known before any test runs, with the address that was probably meant."""
+    result = remote.run(*URL_RUN, "--llmspeed-url=localhost:8000")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    shows(result, "'localhost:8000' is not an http or https address: did you mean http://localhost:8000?")
 
 
 def test_a_server_that_answers_500(remote: Project) -> None:

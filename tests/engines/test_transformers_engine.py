@@ -305,7 +305,7 @@ def test_a_model_that_loads_in_another_precision_is_an_error(
 ) -> None:
     """What was asked is what runs, or the engine does not start."""
     monkeypatch.setattr("pytest_llmspeed.edges.engines.precision.load_dtype", lambda torch, _: torch.float32)
-    with pytest.raises(EngineError, match="asked for in bf16, but loaded in fp32"):
+    with pytest.raises(EngineError, match="requested in bf16, but loaded in fp32"):
         TransformersEngine.start(spec("transformers", tiny_model, "bf16"))
 
 

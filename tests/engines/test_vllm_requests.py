@@ -116,7 +116,7 @@ def test_the_precision_is_that_of_the_configuration(runs: Any, name: str) -> Non
 
 def test_what_runs_is_what_was_asked_for_or_an_error() -> None:
     """Another precision, another prefix cache."""
-    with pytest.raises(EngineError, match="asked for in fp16, but vLLM runs it in awq"):
+    with pytest.raises(EngineError, match="requested in fp16, but vLLM runs it in awq"):
         precision_that_runs(config("float16", "awq"), spec("fp16"))
     with pytest.raises(EngineError, match="prefix_cache='warm' was requested, but vLLM runs with a cold one"):
         prefix_cache_that_runs(config(), spec(prefix_cache="warm"))

@@ -184,7 +184,7 @@ def test_a_senseless_load_is_refused(loop: LoopThread, given: dict[str, Any], to
 
 def test_a_load_without_a_workload_is_refused(loop: LoopThread) -> None:
     """Only a trace brings its own."""
-    with pytest.raises(SettingsError, match="no prompts"):
+    with pytest.raises(SettingsError, match="the workload is empty"):
         client(loop).load(concurrency=1)
 
 

@@ -26,7 +26,7 @@ def checked(loop: LoopThread, engine: type[ScoringEngine]) -> CheckedSet:
 
 @pytest.mark.parametrize(
     ("instead", "error"),
-    [({"finish_reason": None}, "without a finish reason"), ({"events": ()}, "without any output")],
+    [({"finish_reason": None}, "without a finish reason"), ({"events": ()}, "output tokens could be seen")],
 )
 def test_what_is_a_failed_request_elsewhere_is_no_answer(
     loop: LoopThread, instead: dict[str, Any], error: str

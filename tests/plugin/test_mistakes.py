@@ -30,7 +30,7 @@ MISTAKES = {
         "llm_budget(ttft_ms=-1): a limit cannot be negative",
     ),
     "limit that is no number": ("@pytest.mark.llm_budget(ttft_ms='3')", "a limit must be a finite number"),
-    "positional limit": ("@pytest.mark.llm_budget(300)", "llm_budget(300): limits are keywords"),
+    "positional limit": ("@pytest.mark.llm_budget(300)", "llm_budget(300): pass limits as keywords"),
     "empty budget": ("@pytest.mark.llm_budget()", "llm_budget() sets no limit"),
     "unknown engine": (
         "@pytest.mark.llm_backend('scriptd')",

@@ -48,8 +48,8 @@ def test_the_same_engine_with_other_options_is_compared_too(project: Project) ->
     )
     shows(
         project.run(),
-        "scripted-2",
-        "test_it.py::test_it: answers had 4 tokens on scripted, 8 on scripted-2; throughput follows",
+        "scripted-tokens=8",
+        "test_it.py::test_it: answers had 4 tokens on scripted, 8 on scripted-tokens=8; throughput follows",
     )
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import select
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import pytest
 
@@ -238,12 +240,20 @@ def test_a_request_that_a_closed_connection_never_read_is_sent_again(
     asked: Callable[..., list[Exchange]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server closed after its answer, and the client did not see it yet: nothing has read the request."""
-    monkeypatch.setattr("pytest_llmspeed.edges.wire.stamps._KernelStamped.is_stale", lambda _: False)
+    monkeypatch.setattr("pytest_llmspeed.edges.wire.stamps._KernelStamped.is_stale", _overlooked)
     monkeypatch.setattr("pytest_llmspeed.edges.wire.keeping._Connection.ended", _late_end)
     with playing([WHOLE], [WHOLE]) as base:
         first, second = asked(base, "one", "two")
     assert (first.failure, second.failure) == (None, None)
     assert ("resent" in first.notes, "resent" in second.notes, second.new_connection) == (False, True, True)
+
+
+def _overlooked(connection: Any) -> bool:
+    """The peer has closed the connection, and nobody noticed."""
+    closed = select.poll()
+    closed.register(connection._socket, select.POLLRDHUP)
+    closed.poll(2000)
+    return False
 
 
 def _late_end(connection: keeping._Connection, failure: OSError | None) -> None:
