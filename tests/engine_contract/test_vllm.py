@@ -128,7 +128,7 @@ def test_an_aborted_request_is_gone_from_the_engine(pool: Pool, engine: VLLMEngi
 def test_a_prompt_beyond_the_context_fails_with_its_reason(pool: Pool, engine: VLLMEngine) -> None:
     """vLLM's own sentence."""
     (sample,) = samples(pool, engine, Request("word " * 2000))
-    assert "maximum context length is 1024 tokens" in str(sample.error)
+    assert "the context is max_model_len=1024" in str(sample.error)
 
 
 def test_its_server_scores_alike(pool: Pool, engine: VLLMEngine, spec: EngineSpec) -> None:
@@ -153,7 +153,7 @@ def test_its_server_scores_alike(pool: Pool, engine: VLLMEngine, spec: EngineSpe
         ({"max_model_length": 9}, "no engine argument 'max_model_length'; did you mean 'max_model_len'?"),
         ({"max_model_len": 10**6}, "max_model_len (1000000) is greater than the derived max_model_len"),
         ({"quantization": "awq"}, "Cannot find the config file for awq"),
-        ({"dtype": "bfloat16"}, "asked for in fp32, but vLLM runs it in bf16"),
+        ({"dtype": "bfloat16"}, "requested in fp32, but vLLM runs it in bf16"),
     ],
 )
 def test_what_cannot_start_says_why(spec: EngineSpec, options: dict[str, Any], said: str) -> None:
@@ -197,7 +197,7 @@ def test_scores_need_nothing_of_a_warm_prefix_cache(pool: Pool, speculating: VLL
 
 def test_more_than_the_engine_lists_is_an_error(pool: Pool, speculating: VLLMEngine) -> None:
     """vLLM has a limit, which is set when it starts."""
-    with pytest.raises(GenerationError, match="max_logprobs=20 is less than the 21 to be listed"):
+    with pytest.raises(GenerationError, match="max_logprobs=20 is less than the 21 that are requested"):
         pool.loop.run(speculating.score(STORY, (5, 6), 21))
 
 
