@@ -339,7 +339,7 @@ while True:
 def test_a_start_has_one_limit_and_its_log_shows_no_secret(remote: Project) -> None:
     """A server that answers its health path byte by byte is given up in time."""
     (remote.path / "trickles.py").write_text(TRICKLES)
-    command = f"{sys.executable} {remote.path / 'trickles.py'} {{port}}"
+    command = [sys.executable, str(remote.path / "trickles.py"), "{port}"]
     remote.write(
         f"""
         import pytest

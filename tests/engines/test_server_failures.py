@@ -85,7 +85,7 @@ def test_a_program_that_is_none(stage: Stage) -> None:
     broken = stage.project.path / "broken"
     broken.write_bytes(b"\x7fELF broken")
     broken.chmod(0o755)
-    result = stage.run("server", GENERATE, command=str(broken))
+    result = stage.run("server", GENERATE, command=[str(broken)])
     shows(result, f"server: '{broken}' cannot be run: Exec format error")
 
 
