@@ -76,7 +76,7 @@ class Outcome:
 
     @property
     def said(self) -> str:
-        """What was said of the test and of the store."""
+        """The lines on the test and the store, joined."""
         return " | ".join(line for line in self.lines if line.strip() and not line.startswith(("=", "-")))
 
 
