@@ -22,14 +22,14 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from smollm2_files import smollm2_folder
 
-from pytest_llmspeed.edges.machine import JOB_IDS
+from pytest_llmspeed.system.machine import JOB_IDS
 
 STRETCH = "BUSY_MACHINE_STRETCH"
 CONFTEST = f"""\
 import os
 import time
 
-from pytest_llmspeed.edges.engines._transformers import TransformersEngine
+from pytest_llmspeed.engines.local._transformers import TransformersEngine
 
 
 class StretchedEngine(TransformersEngine):

@@ -14,10 +14,10 @@ import json
 import sys
 from typing import Any
 
-from pytest_llmspeed.core.decision import compare
-from pytest_llmspeed.core.pairs import compare_pairs
-from pytest_llmspeed.core.suite import learned_prior
-from pytest_llmspeed.core.verdicts import Comparison, Verdict
+from pytest_llmspeed.regression.paired_test import compare_pairs
+from pytest_llmspeed.regression.session_test import compare
+from pytest_llmspeed.regression.suite_test import learned_prior
+from pytest_llmspeed.regression.verdicts import Comparison, Verdict
 
 WORDS = {Verdict.SLOWER: "slower", Verdict.PASSED: "ok", Verdict.FASTER: "ok"}
 

@@ -25,11 +25,11 @@ from typing import Any
 
 from pairs import EXIT, add_pairs, alternated, interval, seconds, verdict
 
-from pytest_llmspeed.edges.engines._transformers import TransformersEngine
-from pytest_llmspeed.edges.engines.base import EngineSpec
-from pytest_llmspeed.edges.loop import LoopThread
-from pytest_llmspeed.measuring.client import LLMClient
-from pytest_llmspeed.measuring.recorder import Recorder
+from pytest_llmspeed.client import LLMClient
+from pytest_llmspeed.engines.base import EngineSpec
+from pytest_llmspeed.engines.local._transformers import TransformersEngine
+from pytest_llmspeed.recording.recorder import Recorder
+from pytest_llmspeed.system.event_loop import LoopThread
 
 TARGET = 0.01
 PAIRS = 12

@@ -30,11 +30,11 @@ from statistics import fmean, median
 from tabulate import tabulate
 
 from pytest_llmspeed import EngineSpec, LoadResult, Request, Workload
-from pytest_llmspeed.core.summaries import quantile
-from pytest_llmspeed.edges.engines._openai import OpenAIEngine
-from pytest_llmspeed.edges.loop import LoopThread
-from pytest_llmspeed.measuring.load import Arrivals, ask_load, run_load
-from pytest_llmspeed.measuring.recorder import Recorder
+from pytest_llmspeed.engines.servers._openai import OpenAIEngine
+from pytest_llmspeed.load.run import Arrivals, ask_load, run_load
+from pytest_llmspeed.metrics.summary import quantile
+from pytest_llmspeed.recording.recorder import Recorder
+from pytest_llmspeed.system.event_loop import LoopThread
 
 TARGETS_MS = {1: "0.5; 1", 16: "0.5; 1", 64: "0.5; 1", 256: "0.7; 2", 1024: "2.5; 8"}
 """Concurrency → targets for the errors of the mean and of the p99 TTFT. Client CPU from 64 on: 0.03 s."""

@@ -31,17 +31,17 @@ from tabulate import tabulate
 from vllm_here import ROOT, VLLM, loaded
 
 from pytest_llmspeed import EngineSpec, LoadResult, Request, Workload
-from pytest_llmspeed.core.metrics import sample_of
-from pytest_llmspeed.edges.engines._openai import OpenAIEngine
-from pytest_llmspeed.edges.engines._server import VLLMServer
-from pytest_llmspeed.edges.loop import LoopThread
-from pytest_llmspeed.edges.wire.kept import KeptAnswer
-from pytest_llmspeed.edges.wire.target import Target
-from pytest_llmspeed.measuring import load as loads
-from pytest_llmspeed.measuring.load import Arrivals, ask_load, run_load
-from pytest_llmspeed.measuring.load_runner import Sent
-from pytest_llmspeed.measuring.load_workers import Outcome, run_in_workers
-from pytest_llmspeed.measuring.recorder import Recorder
+from pytest_llmspeed.engines.servers._openai import OpenAIEngine
+from pytest_llmspeed.engines.servers._server import VLLMServer
+from pytest_llmspeed.load import run as loads
+from pytest_llmspeed.load.run import Arrivals, ask_load, run_load
+from pytest_llmspeed.load.send_loop import Sent
+from pytest_llmspeed.load.worker_pool import Outcome, run_in_workers
+from pytest_llmspeed.metrics.sample import sample_of
+from pytest_llmspeed.recording.recorder import Recorder
+from pytest_llmspeed.system.event_loop import LoopThread
+from pytest_llmspeed.transport.recorded_response import KeptAnswer
+from pytest_llmspeed.transport.target import Target
 
 processes = loaded(ROOT / "tests" / "engine_contract" / "processes.py")
 

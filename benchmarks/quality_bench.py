@@ -10,14 +10,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pytest_llmspeed.core.quality.answers import Baseline, PlannedCheck, Probed
-from pytest_llmspeed.core.quality.findings import SetFindings
-from pytest_llmspeed.core.quality.ladder import findings_of
-from pytest_llmspeed.core.quality.prompts import PromptSet
-from pytest_llmspeed.edges.engines.base import Engine
-from pytest_llmspeed.edges.loop import LoopThread
-from pytest_llmspeed.edges.prompt_files import general_prompt_set
-from pytest_llmspeed.measuring.probe import Probe
+from pytest_llmspeed.engines.base import Engine
+from pytest_llmspeed.quality.answers import Baseline, PlannedCheck, Probed
+from pytest_llmspeed.quality.checks import findings_of
+from pytest_llmspeed.quality.findings import SetFindings
+from pytest_llmspeed.quality.probe import Probe
+from pytest_llmspeed.quality.prompt_files import general_prompt_set
+from pytest_llmspeed.quality.prompts import PromptSet
+from pytest_llmspeed.system.event_loop import LoopThread
 
 PROMPTS = (
     "change", "average", "json-nested", "ordered-list", "three-words", "short-answer",

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from pytest_llmspeed.edges.engines._transformers import TransformersEngine
-from pytest_llmspeed.edges.engines.generation import Generation
+from pytest_llmspeed.engines.local._transformers import TransformersEngine
+from pytest_llmspeed.engines.local.transformers_generation import Generation
 
 Damage = Callable[[TransformersEngine, int], AbstractContextManager[None]]
 

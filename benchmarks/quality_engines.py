@@ -28,11 +28,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from quality_bench import DAMAGED, RUNS, Bench, smollm2_folder, smollm2_gguf, summary, told, wrong_verdicts
 
 from pytest_llmspeed import EngineSpec
-from pytest_llmspeed.core.quality.answers import Baseline, Limits, Probed
-from pytest_llmspeed.core.quality.ladder import findings_of
-from pytest_llmspeed.core.quality.snapshot import baseline_of, to_stored
-from pytest_llmspeed.edges.engines._llama_cpp import LlamaCppEngine
-from pytest_llmspeed.edges.engines._vllm import VLLMEngine
+from pytest_llmspeed.engines.local._llama_cpp import LlamaCppEngine
+from pytest_llmspeed.engines.local._vllm import VLLMEngine
+from pytest_llmspeed.quality.answers import Baseline, Limits, Probed
+from pytest_llmspeed.quality.checks import findings_of
+from pytest_llmspeed.quality.snapshot import baseline_of, to_stored
 
 SAME = "same weights"
 GGUF_TYPES = {"q8_0": 7, "q2_k": 10}

@@ -24,8 +24,8 @@ import numpy as np
 from scipy.stats import binomtest, mannwhitneyu
 from tabulate import tabulate
 
-from pytest_llmspeed.core.decision import compare
-from pytest_llmspeed.core.verdicts import Verdict
+from pytest_llmspeed.regression.session_test import compare
+from pytest_llmspeed.regression.verdicts import Verdict
 
 RECORDS = Path(__file__).parent / "records"
 SESSIONS = [RECORDS / "cpu_smollm2.jsonl", RECORDS / "h200_qwen2_1.5b.jsonl"]

@@ -32,11 +32,11 @@ from urllib.parse import urlsplit
 import openai
 from pairs import EXIT, add_pairs, alternated, interval, verdict
 
-from pytest_llmspeed.edges.engines._openai import OpenAIEngine
-from pytest_llmspeed.edges.engines.base import EngineSpec
-from pytest_llmspeed.edges.loop import LoopThread
-from pytest_llmspeed.measuring.client import LLMClient
-from pytest_llmspeed.measuring.recorder import Recorder
+from pytest_llmspeed.client import LLMClient
+from pytest_llmspeed.engines.base import EngineSpec
+from pytest_llmspeed.engines.servers._openai import OpenAIEngine
+from pytest_llmspeed.recording.recorder import Recorder
+from pytest_llmspeed.system.event_loop import LoopThread
 
 TARGET_ERROR_MS = 5.0
 TARGET_COST = 0.10

@@ -32,7 +32,7 @@ from statistics import median
 from tabulate import tabulate
 from vllm_here import ROOT, VLLM, loaded
 
-from pytest_llmspeed.edges.engines.guard import adopt_orphans
+from pytest_llmspeed.engines.servers.watchdog import adopt_orphans
 
 processes = loaded(ROOT / "tests" / "engine_contract" / "processes.py")
 
@@ -116,7 +116,7 @@ class Stage:
             "PYTHONPATH": str(ROOT),
             "TMPDIR": str(self.temporary),
         }
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "pytest_llmspeed.plugin"]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "pytest_llmspeed.plugin.hooks"]
         with (self.folder / "output").open("wb") as output:
             return subprocess.Popen(
                 [*command, "-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={self.folder}", "."],

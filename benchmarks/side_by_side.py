@@ -28,7 +28,7 @@ def main() -> int:
         "SIDE_BY_SIDE_LLAMA_CPP_PYTHON": str(llama_cpp),
         "VLLM_TARGET_DEVICE": "cpu",
     }
-    command = [str(vllm.python), "-m", "pytest", "-q", "-p", "pytest_llmspeed.plugin"]
+    command = [str(vllm.python), "-m", "pytest", "-q", "-p", "pytest_llmspeed.plugin.hooks"]
     command += ["-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={HERE}"]
     command += [*sys.argv[1:], str(HERE / "side_by_side")]
     return subprocess.run(command, env={**os.environ, **variables}, check=False).returncode

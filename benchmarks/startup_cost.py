@@ -6,7 +6,7 @@ misses it, 2 if the median keeps it and its interval does not.
 
 Mode "blocked", the default, is what a user has: autoload on, against `-p no:llmspeed`; every other
 plugin that is installed is blocked by name on both sides. Mode "alone": autoload off on both sides,
-against `-p pytest_llmspeed.plugin`, which also counts pytest's own price of a plugin given by name.
+against `-p pytest_llmspeed.plugin.hooks`, which also counts pytest's own price of a plugin given by name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pairs import EXIT, add_pairs, alternated, interval, verdict
 TARGET_MS = 15.0
 PAIRS = 15
 PLUGIN = "llmspeed"
-MODULE = "pytest_llmspeed.plugin"
+MODULE = "pytest_llmspeed.plugin.hooks"
 INHERITED = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD")
 """Variables of the caller that would change what pytest loads."""
 

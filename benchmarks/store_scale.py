@@ -33,15 +33,15 @@ from pathlib import Path
 import numpy as np
 from tabulate import tabulate
 
-from pytest_llmspeed.app.history import History
-from pytest_llmspeed.app.run import Run
-from pytest_llmspeed.app.settings import Settings
-from pytest_llmspeed.core.decision import compare
-from pytest_llmspeed.core.measurement import Measurement
-from pytest_llmspeed.core.metrics import Sample
-from pytest_llmspeed.core.record import Backend, RunRecord, TestRecord, run_to_stored
-from pytest_llmspeed.core.verdicts import Comparison, Verdict
-from pytest_llmspeed.edges.store.folder import FolderStore, Stored
+from pytest_llmspeed.baselines.history import History
+from pytest_llmspeed.baselines.store import FolderStore, Stored
+from pytest_llmspeed.metrics.measurement import Measurement
+from pytest_llmspeed.metrics.sample import Sample
+from pytest_llmspeed.records.record import Backend, RunRecord, TestRecord, run_to_stored
+from pytest_llmspeed.regression.session_test import compare
+from pytest_llmspeed.regression.verdicts import Comparison, Verdict
+from pytest_llmspeed.run import Run
+from pytest_llmspeed.settings import Settings
 
 TESTS = (500, 1000, 2000)
 STORED_RUNS = 10

@@ -21,9 +21,9 @@ from noise_model import Seconds, Temper, suite
 from scipy.stats import binomtest
 from tabulate import tabulate
 
-from pytest_llmspeed.core.decision import Prior, compare
-from pytest_llmspeed.core.suite import SuiteTest, common_shift, learned_prior, slower_beside
-from pytest_llmspeed.core.verdicts import Verdict
+from pytest_llmspeed.regression.session_test import Prior, compare
+from pytest_llmspeed.regression.suite_test import SuiteTest, common_shift, learned_prior, slower_beside
+from pytest_llmspeed.regression.verdicts import Verdict
 
 REQUESTS = 20
 

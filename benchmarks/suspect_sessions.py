@@ -19,8 +19,8 @@ import numpy as np
 from noise_model import Seconds, Temper, sessions
 from tabulate import tabulate
 
-from pytest_llmspeed.core.decision import compare
-from pytest_llmspeed.core.verdicts import Verdict
+from pytest_llmspeed.regression.session_test import compare
+from pytest_llmspeed.regression.verdicts import Verdict
 
 REQUESTS = 20
 WORDS = (Verdict.SLOWER, Verdict.SUSPECT, Verdict.INCONCLUSIVE, Verdict.PASSED, Verdict.FASTER)

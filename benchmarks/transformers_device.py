@@ -29,14 +29,14 @@ from instrumentation_cost import PAIRS, TARGET, TOKENS, bare_call, check, our_ca
 from pairs import EXIT, add_pairs, alternated, interval, seconds, verdict
 from tabulate import tabulate
 
-from pytest_llmspeed.core.errors import EngineError, GenerationError
-from pytest_llmspeed.edges import machine
-from pytest_llmspeed.edges.engines._transformers import TransformersEngine, first_line, import_libraries
-from pytest_llmspeed.edges.engines.base import EngineSpec
-from pytest_llmspeed.edges.engines.pool import Pool
-from pytest_llmspeed.edges.engines.registry import BUILT_IN, Registry
-from pytest_llmspeed.measuring.client import LLMClient
-from pytest_llmspeed.measuring.recorder import Recorder
+from pytest_llmspeed.client import LLMClient
+from pytest_llmspeed.engines.base import EngineSpec
+from pytest_llmspeed.engines.local._transformers import TransformersEngine, first_line, import_libraries
+from pytest_llmspeed.engines.pool import Pool
+from pytest_llmspeed.engines.registry import BUILT_IN, Registry
+from pytest_llmspeed.errors import EngineError, GenerationError
+from pytest_llmspeed.recording.recorder import Recorder
+from pytest_llmspeed.system import machine
 
 PRECISIONS = ("fp32", "fp16", "bf16", "int8", "int4")
 LAYERS, HIDDEN, HEAD = 24, 2048, 64

@@ -24,7 +24,7 @@ from typing import Any
 from scipy.stats import binomtest
 from tabulate import tabulate
 
-from pytest_llmspeed.edges.machine import JOB_IDS
+from pytest_llmspeed.system.machine import JOB_IDS
 
 BASELINE_RUNS = 5
 RUNS = 20

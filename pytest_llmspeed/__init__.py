@@ -10,68 +10,68 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_llmspeed.core.arrivals import Rate as Rate
-    from pytest_llmspeed.core.curves import Capacity as Capacity
-    from pytest_llmspeed.core.curves import Curve as Curve
-    from pytest_llmspeed.core.environment import Hardware as Hardware
-    from pytest_llmspeed.core.errors import EngineError as EngineError
-    from pytest_llmspeed.core.errors import GenerationError as GenerationError
-    from pytest_llmspeed.core.errors import LLMSpeedError as LLMSpeedError
-    from pytest_llmspeed.core.exchange import Event as Event
-    from pytest_llmspeed.core.exchange import Exchange as Exchange
-    from pytest_llmspeed.core.exchange import Request as Request
-    from pytest_llmspeed.core.exchange import Usage as Usage
-    from pytest_llmspeed.core.load_result import LoadResult as LoadResult
-    from pytest_llmspeed.core.measurement import Answer as Answer
-    from pytest_llmspeed.core.measurement import Measurement as Measurement
-    from pytest_llmspeed.core.metrics import Sample as Sample
-    from pytest_llmspeed.core.quality.answers import CheckedAnswer as CheckedAnswer
-    from pytest_llmspeed.core.quality.answers import CheckedSet as CheckedSet
-    from pytest_llmspeed.core.quality.scores import TokenScores as TokenScores
-    from pytest_llmspeed.core.record import Backend as Backend
-    from pytest_llmspeed.core.synthetic import Lengths as Lengths
-    from pytest_llmspeed.core.traces import Trace as Trace
-    from pytest_llmspeed.core.workloads import Workload as Workload
-    from pytest_llmspeed.edges.engines.base import Engine as Engine
-    from pytest_llmspeed.edges.engines.base import EngineSpec as EngineSpec
-    from pytest_llmspeed.edges.engines.base import TokenScorer as TokenScorer
-    from pytest_llmspeed.edges.workload_files import read_trace as read_trace
-    from pytest_llmspeed.edges.workload_files import read_workload as read_workload
-    from pytest_llmspeed.measuring.client import LLMClient as LLMClient
-    from pytest_llmspeed.outcome import PerformanceFailure as PerformanceFailure
+    from pytest_llmspeed.client import LLMClient as LLMClient
+    from pytest_llmspeed.engines.base import Engine as Engine
+    from pytest_llmspeed.engines.base import EngineSpec as EngineSpec
+    from pytest_llmspeed.engines.base import TokenScorer as TokenScorer
+    from pytest_llmspeed.errors import EngineError as EngineError
+    from pytest_llmspeed.errors import GenerationError as GenerationError
+    from pytest_llmspeed.errors import LLMSpeedError as LLMSpeedError
+    from pytest_llmspeed.load.arrivals import Rate as Rate
+    from pytest_llmspeed.load.files import read_trace as read_trace
+    from pytest_llmspeed.load.files import read_workload as read_workload
+    from pytest_llmspeed.load.synthetic import Lengths as Lengths
+    from pytest_llmspeed.load.trace import Trace as Trace
+    from pytest_llmspeed.load.workload import Workload as Workload
+    from pytest_llmspeed.metrics.exchange import Event as Event
+    from pytest_llmspeed.metrics.exchange import Exchange as Exchange
+    from pytest_llmspeed.metrics.exchange import Request as Request
+    from pytest_llmspeed.metrics.exchange import Usage as Usage
+    from pytest_llmspeed.metrics.load_curve import Capacity as Capacity
+    from pytest_llmspeed.metrics.load_curve import Curve as Curve
+    from pytest_llmspeed.metrics.load_result import LoadResult as LoadResult
+    from pytest_llmspeed.metrics.measurement import Answer as Answer
+    from pytest_llmspeed.metrics.measurement import Measurement as Measurement
+    from pytest_llmspeed.metrics.sample import Sample as Sample
+    from pytest_llmspeed.plugin.outcome import PerformanceFailure as PerformanceFailure
+    from pytest_llmspeed.quality.answers import CheckedAnswer as CheckedAnswer
+    from pytest_llmspeed.quality.answers import CheckedSet as CheckedSet
+    from pytest_llmspeed.quality.scores import TokenScores as TokenScores
+    from pytest_llmspeed.records.record import Backend as Backend
+    from pytest_llmspeed.system.environment import Hardware as Hardware
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Answer": "core.measurement",
-    "Backend": "core.record",
-    "Capacity": "core.curves",
-    "CheckedAnswer": "core.quality.answers",
-    "CheckedSet": "core.quality.answers",
-    "Curve": "core.curves",
-    "Engine": "edges.engines.base",
-    "EngineError": "core.errors",
-    "EngineSpec": "edges.engines.base",
-    "Event": "core.exchange",
-    "Exchange": "core.exchange",
-    "GenerationError": "core.errors",
-    "Hardware": "core.environment",
-    "LLMClient": "measuring.client",
-    "LLMSpeedError": "core.errors",
-    "Lengths": "core.synthetic",
-    "LoadResult": "core.load_result",
-    "Measurement": "core.measurement",
-    "PerformanceFailure": "outcome",
-    "Rate": "core.arrivals",
-    "Request": "core.exchange",
-    "Sample": "core.metrics",
-    "TokenScorer": "edges.engines.base",
-    "TokenScores": "core.quality.scores",
-    "Trace": "core.traces",
-    "Usage": "core.exchange",
-    "Workload": "core.workloads",
-    "read_trace": "edges.workload_files",
-    "read_workload": "edges.workload_files",
+    "Answer": "metrics.measurement",
+    "Backend": "records.record",
+    "Capacity": "metrics.load_curve",
+    "CheckedAnswer": "quality.answers",
+    "CheckedSet": "quality.answers",
+    "Curve": "metrics.load_curve",
+    "Engine": "engines.base",
+    "EngineError": "errors",
+    "EngineSpec": "engines.base",
+    "Event": "metrics.exchange",
+    "Exchange": "metrics.exchange",
+    "GenerationError": "errors",
+    "Hardware": "system.environment",
+    "LLMClient": "client",
+    "LLMSpeedError": "errors",
+    "Lengths": "load.synthetic",
+    "LoadResult": "metrics.load_result",
+    "Measurement": "metrics.measurement",
+    "PerformanceFailure": "plugin.outcome",
+    "Rate": "load.arrivals",
+    "Request": "metrics.exchange",
+    "Sample": "metrics.sample",
+    "TokenScorer": "engines.base",
+    "TokenScores": "quality.scores",
+    "Trace": "load.trace",
+    "Usage": "metrics.exchange",
+    "Workload": "load.workload",
+    "read_trace": "load.files",
+    "read_workload": "load.files",
 }
 
 __all__ = [*_HOMES, "__version__"]  # noqa: PLE0604

@@ -9,15 +9,15 @@ from collections.abc import Callable
 
 import pytest
 from _pytest import pytester as pytester_module
-from support import Project
+from helpers.project import Project
 
-from pytest_llmspeed.edges.lock import FOLDER_VARIABLE
-from pytest_llmspeed.edges.machine import JOB_IDS
-from pytest_llmspeed.edges.telemetry import cpu
+from pytest_llmspeed.system import cpu
+from pytest_llmspeed.system.lock import FOLDER_VARIABLE
+from pytest_llmspeed.system.machine import JOB_IDS
 
-pytest_plugins = ["pytester"]
+pytest_plugins = ["pytester", "helpers.loops", "helpers.records", "helpers.samples"]
 collect_ignore = ["engine_contract"]  # run by make test-engines, in environments that hold an engine
-pytest.register_assert_rewrite("wire_cases")
+pytest.register_assert_rewrite("helpers.wire_cases")
 
 
 class SnapshotThatKeepsLibraries(pytester_module.SysModulesSnapshot):

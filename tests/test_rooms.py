@@ -536,7 +536,7 @@ def loaded_by(code: str) -> set[str]:
 
 def test_the_import_of_the_plugin_is_light() -> None:
     """It loads no asyncio, ssl, multiprocessing, SciPy, NumPy, openai, and few rooms of its own."""
-    loaded = loaded_by("import pytest_llmspeed.plugin")
+    loaded = loaded_by("import pytest_llmspeed.plugin.hooks")
     assert not {name for name in loaded if name.split(".")[0] in HEAVY}
     rooms = {name.removeprefix(f"{NAME}.") for name in loaded if name.startswith(f"{NAME}.")}
     assert rooms == {"plugin", "hookspecs", "options", "outcome", "fixtures", "state"}
@@ -544,7 +544,7 @@ def test_the_import_of_the_plugin_is_light() -> None:
 
 def test_the_guard_of_a_server_is_the_standard_library_alone() -> None:
     """It starts quickly and depends on nothing that a test run could have bent."""
-    names = {name.partition(".")[0] for name in imports(PACKAGE / "edges/engines/guard.py")}
+    names = {name.partition(".")[0] for name in imports(PACKAGE / "engines/servers/watchdog.py")}
     assert names <= set(sys.stdlib_module_names)
 
 

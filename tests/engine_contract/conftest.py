@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.servers import transformers_serve
+from helpers.smollm2_files import smollm2_folder, smollm2_gguf
 from processes import children
-from servers import transformers_serve
-from smollm2_files import smollm2_folder, smollm2_gguf
 
 from pytest_llmspeed import Exchange, Request
-from pytest_llmspeed.core.metrics import Sample, sample_of
-from pytest_llmspeed.edges.engines.base import Engine, EngineSpec
-from pytest_llmspeed.edges.engines.pool import Pool
-from pytest_llmspeed.edges.engines.registry import BUILT_IN, Registry
+from pytest_llmspeed.engines.base import Engine, EngineSpec
+from pytest_llmspeed.engines.pool import Pool
+from pytest_llmspeed.engines.registry import BUILT_IN, Registry
+from pytest_llmspeed.metrics.sample import Sample, sample_of
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["VLLM_NO_USAGE_STATS"] = "1"

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from pytest_llmspeed import Event, Exchange, Request
-from pytest_llmspeed.core.metrics import Sample
-from pytest_llmspeed.edges.engines.base import Engine, EngineSpec, TokenScorer
-from pytest_llmspeed.edges.engines.pool import Pool
+from pytest_llmspeed.engines.base import Engine, EngineSpec, TokenScorer
+from pytest_llmspeed.engines.pool import Pool
+from pytest_llmspeed.metrics.sample import Sample
 
 REAL = ("transformers", "openai", "vllm", "vllm-server", "llama-cpp", "llama-cpp-server")
 SAYS_NO_COUNTS = ("llama-cpp-server",)
@@ -35,7 +35,7 @@ CACHED_PROMPT = "Here are the numbers, one by one: " + ", ".join(str(number) for
 
 PROJECT = """
 import pytest
-from pytest_llmspeed.edges.telemetry import cpu
+from pytest_llmspeed.system import cpu
 
 cpu.read = lambda *_: None  # a busy machine would store nothing
 

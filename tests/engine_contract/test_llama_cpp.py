@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from smollm2_files import smollm2_gguf
+from helpers.smollm2_files import smollm2_gguf
 
 from pytest_llmspeed import EngineError, Event, Exchange, GenerationError, Request
-from pytest_llmspeed.core.metrics import sample_of
-from pytest_llmspeed.core.quality.scores import TokenScores
-from pytest_llmspeed.edges import clock
-from pytest_llmspeed.edges.engines._llama_cpp import LlamaCppEngine
-from pytest_llmspeed.edges.engines.base import EngineSpec
-from pytest_llmspeed.edges.telemetry.memory import MemoryWatch
+from pytest_llmspeed.engines.base import EngineSpec
+from pytest_llmspeed.engines.local._llama_cpp import LlamaCppEngine
+from pytest_llmspeed.metrics.sample import sample_of
+from pytest_llmspeed.quality.scores import TokenScores
+from pytest_llmspeed.system import clock
+from pytest_llmspeed.system.memory import MemoryWatch
 
 pytestmark = pytest.mark.engines("llama-cpp")
 

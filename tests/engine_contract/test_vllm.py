@@ -16,12 +16,12 @@ import pytest
 from processes import children, running, until
 
 from pytest_llmspeed import EngineError, Exchange, GenerationError, Request
-from pytest_llmspeed.core.metrics import Sample, sample_of
-from pytest_llmspeed.core.quality.scores import TokenScores
-from pytest_llmspeed.edges.engines._server import VLLMServer
-from pytest_llmspeed.edges.engines._vllm import VLLMEngine
-from pytest_llmspeed.edges.engines.base import EngineSpec
-from pytest_llmspeed.edges.engines.pool import Pool
+from pytest_llmspeed.engines.base import EngineSpec
+from pytest_llmspeed.engines.local._vllm import VLLMEngine
+from pytest_llmspeed.engines.pool import Pool
+from pytest_llmspeed.engines.servers._server import VLLMServer
+from pytest_llmspeed.metrics.sample import Sample, sample_of
+from pytest_llmspeed.quality.scores import TokenScores
 
 pytestmark = pytest.mark.engines("vllm")
 ROUNDS = 10
@@ -254,7 +254,7 @@ def test_a_killed_pytest_leaves_no_engine(spec: EngineSpec, tmp_path: Path, mome
     before = set(os.listdir("/dev/shm"))
     log = tmp_path / "log"
     with log.open("wb") as output:
-        command = [sys.executable, "-m", "pytest", "-s", "-p", "pytest_llmspeed.plugin"]
+        command = [sys.executable, "-m", "pytest", "-s", "-p", "pytest_llmspeed.plugin.hooks"]
         pytest_run = subprocess.Popen(command, cwd=tmp_path, stdout=output, stderr=subprocess.STDOUT)
     try:
         assert until(lambda: reached(moment, pytest_run.pid, log), 300), log.read_text()

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from smollm2_files import smollm2_folder as saved_smollm2
-from smollm2_files import smollm2_gguf
-from stage import Stage
-from support import Project
+from helpers.project import Project
+from helpers.smollm2_files import smollm2_folder as saved_smollm2
+from helpers.smollm2_files import smollm2_gguf
+from helpers.stage import Stage
 
-from pytest_llmspeed.edges.engines import _tiny
-from pytest_llmspeed.edges.telemetry import cpu
+from pytest_llmspeed.engines.local import _tiny
+from pytest_llmspeed.system import cpu
 
 
 @pytest.fixture(scope="session")

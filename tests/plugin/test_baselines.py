@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
-from support import RERUNS, shows
+from helpers.project import RERUNS, shows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from support import Project
+    from helpers.project import Project
 
 MEASURE = "def test_chat(llm_client): llm_client.measure('hello', max_tokens=8)"
 

@@ -12,13 +12,12 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support import shows
+from helpers.project import shows
 
-from pytest_llmspeed.edges import processes
-from pytest_llmspeed.edges.telemetry import cpu
+from pytest_llmspeed.system import cpu, processes
 
 if TYPE_CHECKING:
-    from support import Project
+    from helpers.project import Project
 
 MEASURE = """
     import pytest

@@ -7,10 +7,10 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from support import shows
+from helpers.project import shows
 
 if TYPE_CHECKING:
-    from support import Project
+    from helpers.project import Project
 
 MEASURE = "def test_chat(llm_client): llm_client.measure('hello', max_tokens=8)"
 LFS_POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"

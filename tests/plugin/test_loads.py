@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support import Project, shows
+from helpers.project import Project, shows
 
 MANY = """
     import pytest

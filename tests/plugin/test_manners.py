@@ -6,10 +6,10 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from support import INI, shows
+from helpers.project import INI, shows
 
 if TYPE_CHECKING:
-    from support import Project
+    from helpers.project import Project
 
 ONE_WRONG = """
     import pytest
@@ -108,7 +108,7 @@ def test_body(llm_client):
 def test_fixture(loaded): pass
 
 def test_cause(llm_client):
-    from pytest_llmspeed.core.errors import GenerationError
+    from pytest_llmspeed.errors import GenerationError
     raise GenerationError("gone") from OSError("deep down")
 """
 
@@ -132,11 +132,11 @@ def test_a_bug_of_ours_keeps_its_frames(project: Project) -> None:
         def broken(*_, **__): raise RuntimeError("a bug")
 
         def test_it(llm_client, monkeypatch):
-            monkeypatch.setattr("pytest_llmspeed.measuring.client.ask_load", broken)
+            monkeypatch.setattr("pytest_llmspeed.client.ask_load", broken)
             llm_client.load("hi", rate=5, requests=40)
         """
     )
-    shows(project.run(), "measuring/client.py", "RuntimeError: a bug")
+    shows(project.run(), "client.py", "RuntimeError: a bug")
 
 
 WRONG_TYPES = {
@@ -234,7 +234,7 @@ def test_a_plain_suite_imports_nothing_more(project: Project) -> None:
             import sys
             ours = {name for name in sys.modules if name.startswith("pytest_llmspeed.")}
             assert {name.partition(".")[2] for name in ours} == {
-                "plugin", "hookspecs", "options", "outcome", "fixtures", "state"}
+                "plugin", *("plugin." + name for name in\n                ("hooks", "hookspecs", "options", "outcome", "fixtures", "state"))}
         """
     )
     (project.path / "conftest.py").unlink()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from support import CONFTEST, INI, shows
+from helpers.project import CONFTEST, INI, shows
 
 if TYPE_CHECKING:
-    from support import Project
+    from helpers.project import Project
 
 ONE = "def test_x(llm_client): llm_client.measure('hello', max_tokens=4)\n"
 OUTSIDE = ("-c", "cfg/other.ini", "--rootdir=cfg", "--confcutdir=.", "--import-mode=importlib", "a", "b")
@@ -19,7 +19,7 @@ def monorepo(project: Project) -> Project:
     """Two folders with a file of one name each, beside the root folder that holds the configuration."""
     for folder in ("a", "b"):
         (project.pytester.mkdir(folder) / "test_same.py").write_text(ONE)
-    (project.pytester.mkdir("cfg") / "other.ini").write_text(INI)
+    (project.pytester.mkdir("cfg") / "other.ini").write_text(INI.replace("pythonpath = .", "pythonpath = .."))
     (project.path / "pytest.ini").unlink()
     (project.path / "conftest.py").write_text(CONFTEST)
     return project

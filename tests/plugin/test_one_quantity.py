@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pytest_llmspeed.core.advice import quantity
+from pytest_llmspeed.messages.speed import quantity
 
 if TYPE_CHECKING:
-    from support import Project
+    from helpers.project import Project
 
 TEST = """
 import pytest

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from support import Project
+    from helpers.project import Project
 
 ON_TWO = """
     import pytest

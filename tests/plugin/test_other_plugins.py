@@ -6,10 +6,10 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from support import shows
+from helpers.project import shows
 
 if TYPE_CHECKING:
-    from support import Project
+    from helpers.project import Project
 
 TESTS = """
     import pytest

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from support import RERUNS, shows
+from helpers.project import RERUNS, shows
 
 if TYPE_CHECKING:
-    from support import Project
+    from helpers.project import Project
 
 MEASURE = """
     import pytest

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
-from support import shows
+from helpers.project import shows
 
 if TYPE_CHECKING:
-    from support import Project
+    from helpers.project import Project
 
 CITIES = {"France": "Paris", "Japan": "Tokyo", "Egypt": "Cairo", "Peru": "Lima"}
 MARKED = """

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
-from support import RERUNS, shows
+from helpers.project import RERUNS, shows
 
 if TYPE_CHECKING:
-    from support import Project
+    from helpers.project import Project
 
 MEASURE = """
     import pytest

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from servers import Play, ReplayServer, chunk, tokens
-from support import shows
+from helpers.project import shows
+from helpers.servers import Play, ReplayServer, chunk, tokens
 
 if TYPE_CHECKING:
-    from support import Project
+    from helpers.project import Project
 
 APPLICATION = """
     import asyncio

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from support import shows
+from helpers.project import shows
 
 if TYPE_CHECKING:
-    from support import Project
+    from helpers.project import Project
 
 TWO_ENGINES = """
 import pytest

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from support import shows
+from helpers.project import shows
 
 if TYPE_CHECKING:
-    from support import Project
+    from helpers.project import Project
 
 INTERRUPTED = pytest.ExitCode.INTERRUPTED
 WAYS = {

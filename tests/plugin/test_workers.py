@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from unittest.mock import Mock
 
 import pytest
-from support import shows
+from helpers.project import shows
 
-from pytest_llmspeed import outcome
-from pytest_llmspeed.plans import Choice, TestPlan
-from pytest_llmspeed.state import STATE, TestState
+from pytest_llmspeed.plugin import outcome
+from pytest_llmspeed.plugin.state import STATE, TestState
+from pytest_llmspeed.plugin.test_plan import Choice, TestPlan
 
 if TYPE_CHECKING:
-    from support import Project
+    from helpers.project import Project
 
 WATCH = """
     import os
@@ -104,7 +104,7 @@ def test_who_is_waited_for_is_on_the_terminal_at_once(project: Project) -> None:
         "def test_it(llm_client): llm_client.generate('hello')",
         conftest="""
 from types import SimpleNamespace
-from pytest_llmspeed.edges import lock
+from pytest_llmspeed.system import lock
 
 other = lock.DeviceLock("local", "test_of_another_run")
 other.acquire()
@@ -145,7 +145,7 @@ def test_members_of_an_enum_cross_to_the_controller(project: Project) -> None:
 
 HOLDER = """
 import sys
-from pytest_llmspeed.edges.lock import DeviceLock
+from pytest_llmspeed.system.lock import DeviceLock
 lock = DeviceLock("local", "test_other")
 lock.acquire()
 print("held", flush=True)

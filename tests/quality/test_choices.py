@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_llmspeed.core.quality.choices import named_options
+from pytest_llmspeed.quality.choices import named_options
 
 LETTERS = ("A", "B", "C", "D")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_llmspeed.core.quality.contracts import Choice, Contract, Number, loop_of, not_kept
+from pytest_llmspeed.quality.contracts import Choice, Contract, Number, loop_of, not_kept
 
 SCHEMA = {"type": "object", "required": ["age"], "properties": {"age": {"type": "integer"}}}
 
@@ -83,6 +83,6 @@ def test_long_answers_are_searched_for_loops_at_their_end_only() -> None:
 
 def test_a_pattern_that_backtracks_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer does not keep it, and the pattern is named; Python's own re would hang."""
-    monkeypatch.setattr("pytest_llmspeed.core.quality.patterns.SEARCH_LIMIT_S", 0.05)
+    monkeypatch.setattr("pytest_llmspeed.quality.patterns.SEARCH_LIMIT_S", 0.05)
     (found,) = not_kept(Contract(regex="^(a|aa)+$"), "a" * 60 + "!", "stop")
     assert found.startswith("'^(a|aa)+$' took more than 0.05 s on this answer")

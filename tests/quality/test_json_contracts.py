@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pytest_llmspeed.core.quality import patterns
-from pytest_llmspeed.core.quality.contracts import Contract, not_kept
-from pytest_llmspeed.core.quality.schemas import SchemaMistakeError, check_schema
+from pytest_llmspeed.quality import patterns
+from pytest_llmspeed.quality.contracts import Contract, not_kept
+from pytest_llmspeed.quality.schemas import SchemaMistakeError, check_schema
 
 SCHEMA = {"type": "object", "required": ["a"]}
 

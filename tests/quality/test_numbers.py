@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_llmspeed.core.quality.contracts import Contract, Number, not_kept
-from pytest_llmspeed.core.quality.numbers import last_number
+from pytest_llmspeed.quality.contracts import Contract, Number, not_kept
+from pytest_llmspeed.quality.numbers import last_number
 
 
 @pytest.mark.parametrize(

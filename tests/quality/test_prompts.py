@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_llmspeed.core.errors import SettingsError
-from pytest_llmspeed.core.quality.contracts import Choice, Contract, Number
-from pytest_llmspeed.core.quality.prompts import QualityPrompt, prompts_of
-from pytest_llmspeed.core.quality.rows import rows_of
-from pytest_llmspeed.edges.prompt_files import general_prompt_set, read_prompt_set
+from pytest_llmspeed.errors import SettingsError
+from pytest_llmspeed.quality.contracts import Choice, Contract, Number
+from pytest_llmspeed.quality.prompt_files import general_prompt_set, read_prompt_set
+from pytest_llmspeed.quality.prompt_rows import rows_of
+from pytest_llmspeed.quality.prompts import QualityPrompt, prompts_of
 
 if TYPE_CHECKING:
     from pathlib import Path

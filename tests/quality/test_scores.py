@@ -7,8 +7,8 @@ from math import exp, inf, isfinite, log, nan
 import pytest
 from scipy.stats import entropy
 
-from pytest_llmspeed.core.quality.answers import NoiseFloor
-from pytest_llmspeed.core.quality.scores import (
+from pytest_llmspeed.quality.answers import NoiseFloor
+from pytest_llmspeed.quality.scores import (
     ScoreChange,
     TokenScores,
     first_divergence,
@@ -16,7 +16,7 @@ from pytest_llmspeed.core.quality.scores import (
     token_changes,
     truncated_kl,
 )
-from pytest_llmspeed.core.quality.thresholds import coarser, kl_limit, near_tie_nats
+from pytest_llmspeed.quality.thresholds import coarser, kl_limit, near_tie_nats
 
 
 def top(**shares: float) -> list[tuple[int, float]]:

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_llmspeed.core.quality.answers import CheckedAnswer, CheckedSet, NoiseFloor
-from pytest_llmspeed.core.quality.scores import STORED_TOP, TokenScores
-from pytest_llmspeed.core.quality.snapshot import PLAIN, baseline_of, hash_of, to_stored
+from pytest_llmspeed.quality.answers import CheckedAnswer, CheckedSet, NoiseFloor
+from pytest_llmspeed.quality.scores import STORED_TOP, TokenScores
+from pytest_llmspeed.quality.snapshot import PLAIN, baseline_of, hash_of, to_stored
 
 
 def an_answer(seed: int = 1, tokens: int = 64) -> CheckedAnswer:

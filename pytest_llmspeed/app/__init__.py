@@ -1,1 +1,0 @@
-"""One run: settings, judging, updating, reporting."""

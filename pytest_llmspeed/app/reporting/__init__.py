@@ -1,1 +1,0 @@
-"""What people and machines read of a run: text from records, nothing decided here."""

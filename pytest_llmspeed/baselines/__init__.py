@@ -1,0 +1,1 @@
+"""Stored sessions: reading, selecting, updating."""

@@ -1,0 +1,253 @@
+"""`llmspeed calibrate N`: whole pytest runs of unchanged code, and what they say of this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pytest_llmspeed.baselines.sessions import Series
+from pytest_llmspeed.baselines.stored_tests import slot_of
+from pytest_llmspeed.cli.inputs import Measured, budgets_of, read_side
+from pytest_llmspeed.cli.output import Result, counted, named_once, table
+from pytest_llmspeed.errors import LLMSpeedError
+from pytest_llmspeed.judging.judge import compared_metrics
+from pytest_llmspeed.messages.speed import percent, quantity
+from pytest_llmspeed.metrics.sample import METRICS
+from pytest_llmspeed.regression.calibration import LEAST_SESSIONS, Calibration, calibrate, wilson
+
+SCHEMA = "llmspeed-calibrate/1"
+TAIL_LINES = 15
+PATIENCE_S = 30
+INTERRUPTED = 130
+HEADERS = (
+    "test",
+    "metric",
+    "median",
+    "spread of 10%",
+    "of median",
+    "false alarms",
+    "seen from",
+    "at best",
+)
+HIGHER = {metric.key for metric in METRICS.values() if metric.better == "higher"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One metric of one series of one test, and what its sessions say; None of too few."""
+
+    identity: str
+    engine: str
+    series: str
+    metric: str
+    found: Calibration | None
+
+
+def run(count: int, arguments: Sequence[str], tell: Callable[[str], None]) -> Result:
+    """Run pytest `count` times and return what the sessions say; raises `LLMSpeedError` if a run fails.
+
+    After Ctrl-C, what was done is told. `tell` is given a line for each run.
+    """
+    runs: list[list[Measured]] = []
+    try:
+        for measured in _runs(count, arguments):
+            runs.append(measured)
+            tell(f"run {len(runs)} of {count}: {counted(len(measured), 'test')} measured")
+        return told(runs)
+    except KeyboardInterrupt:
+        return _interrupted(runs, count)
+
+
+def _runs(count: int, arguments: Sequence[str]) -> Iterator[list[Measured]]:
+    with tempfile.TemporaryDirectory(prefix="llmspeed-") as made:
+        for number in range(1, count + 1):
+            yield one_run(Path(made), arguments, number)
+
+
+def _interrupted(runs: Sequence[Sequence[Measured]], count: int) -> Result:
+    """What was done before Ctrl-C, if that says something."""
+    said = f"interrupted after {len(runs)} of {counted(count, 'run')}"
+    if len(runs) < LEAST_SESSIONS:
+        said += f"; at least {LEAST_SESSIONS} are needed"
+        return Result((), {"schema": SCHEMA, "runs": len(runs)}, INTERRUPTED, (said,))
+    return replace(told(runs), exit_code=INTERRUPTED, warnings=(said,))
+
+
+def one_run(folder: Path, arguments: Sequence[str], number: int) -> list[Measured]:
+    """Run pytest once, in a process of its own and against an empty store; return what it measured."""
+    report = folder / f"{number}.json"
+    store = folder / f"store{number}"
+    store.mkdir()
+    ours = (f"--llmspeed-store={store}", *arguments, f"--llmspeed-json={report}")
+    code, output = _pytest(ours)
+    if code != 0:
+        tail = "\n".join(output.strip().splitlines()[-TAIL_LINES:])
+        raise LLMSpeedError(
+            f"run {number}: pytest ended with exit code {code}, so nothing was calibrated; fix it, "
+            f"or leave out what fails: llmspeed calibrate N -- --deselect TEST; its last lines:\n{tail}"
+        )
+    measured = [each for each in read_side(report).measured if each.ran] if report.exists() else []
+    if not measured:
+        raise LLMSpeedError(
+            f"run {number}: no test measured anything through llm_client (pytest was given: "
+            f"{' '.join(arguments) or 'nothing'}); name tests that do: llmspeed calibrate N -- PATH"
+        )
+    return measured
+
+
+def _pytest(arguments: Sequence[str]) -> tuple[int, str]:
+    """Run pytest; return its exit code and output. Ctrl-C reaches it once, through us: it may clean up."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "pytest", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env={name: value for name, value in os.environ.items() if name != "GITHUB_STEP_SUMMARY"},
+        process_group=None if sys.platform == "win32" else 0,
+    )
+    with child:
+        try:
+            output, _ = child.communicate()
+        except BaseException:
+            _stop(child)
+            raise
+    return child.returncode, output
+
+
+def _stop(child: subprocess.Popen[str]) -> None:
+    child.send_signal(signal.SIGINT)
+    try:
+        child.communicate(timeout=PATIENCE_S)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        child.kill()
+
+
+def told(runs: Sequence[Sequence[Measured]]) -> Result:
+    """Return what some runs of unchanged code say, as lines and as builtins."""
+    findings = findings_of(runs)
+    usable = [each for each in findings if each.found is not None]
+    if not usable:
+        raise LLMSpeedError(
+            f"no test gave enough figures in {LEAST_SESSIONS} of {len(runs)} runs; "
+            "measure at least 5 requests a test: llm_client.measure(…) or rounds(10)"
+        )
+    failed = sum(_would_have_failed(usable, number) for number in range(len(runs)))
+    return Result(
+        lines=(*table(named_once(map(_row, findings)), HEADERS), "", *_summary(usable, len(runs), failed)),
+        shown={
+            "schema": SCHEMA,
+            "runs": len(runs),
+            "runs_that_would_fail": {"n": failed, "ci": list(wilson(failed, len(runs)))},
+            "findings": [_shown(each) for each in findings],
+        },
+    )
+
+
+def findings_of(runs: Sequence[Sequence[Measured]]) -> list[Finding]:
+    """Return what the runs say of each metric that the gate compares."""
+    tests: dict[tuple[str, ...], list[Measured | None]] = {}
+    for number, measured in enumerate(runs):
+        for each in measured:
+            tests.setdefault(slot_of(each.session), [None] * len(runs))[number] = each
+    columns = [column for sessions in tests.values() for column in _columns(sessions)]
+    return [_finding(*column, comparisons=len(columns)) for column in columns]
+
+
+Column = tuple[Measured, str, str, list[Sequence[float]]]
+"""A test, one of its series, a metric, and the values of each run (empty where it has none)."""
+
+
+def _columns(sessions: Sequence[Measured | None]) -> Iterator[Column]:
+    first = next(each for each in sessions if each is not None)
+    for stratum, shown in first.session.series.items():
+        series = [each.session.series.get(stratum) if each else None for each in sessions]
+        for metric in compared_metrics(shown, budgets_of(first.record)):
+            values = [_values(one, metric) for one in series]
+            if any(values):
+                yield first, stratum, metric, values
+
+
+def _values(series: Series | None, metric: str) -> Sequence[float]:
+    return series.values.get(metric, ()) if series else ()
+
+
+def _finding(
+    test: Measured, stratum: str, metric: str, values: list[Sequence[float]], *, comparisons: int
+) -> Finding:
+    backend = test.record.backend
+    found = calibrate(values, larger_is_worse=metric not in HIGHER, comparisons=comparisons)
+    engine = " ".join(filter(None, (backend.name, backend.model, backend.precision))) if backend else ""
+    return Finding(test.session.identity, engine, stratum, metric, found)
+
+
+def _would_have_failed(findings: Sequence[Finding], number: int) -> bool:
+    return any(f.found is not None and f.found.verdicts[number] == "slower" for f in findings)
+
+
+def _row(each: Finding) -> tuple[str, ...]:
+    head, found = (each.identity, f"{each.metric} of {each.series}"), each.found
+    if found is None:
+        return (*head, "–", "–", "–", "too few requests", "–", "–")
+    return (
+        *head,
+        quantity(found.middle, each.metric),
+        f"{found.low_sd * 100:.1f}%",
+        f"{found.mid_sd * 100:.1f}%",
+        f"{found.false_alarms} of {found.judged}",
+        percent(found.visible),
+        percent(found.visible_at_most),
+    )
+
+
+def _summary(findings: Sequence[Finding], runs: int, failed: int) -> Iterator[str]:
+    low, high = (f"{bound * 100:.0f}%" for bound in wilson(failed, runs))
+    yield (
+        f"{runs} runs of the same code, each judged by the others: {failed} would have failed "
+        f"(95% interval {low} to {high} of runs)"
+    )
+    yield (
+        "spread: the sd, from run to run, of the fastest 10% and of the median; "
+        f"seen from: the smallest slowdown called slower with {runs} stored sessions; at best: with ten"
+    )
+    yield from _halving([each.found.sessions_to_halve for each in findings if each.found])
+
+
+def _halving(needed: Sequence[int | None]) -> Iterator[str]:
+    """How many stored sessions would halve what is seen, and what helps where none would."""
+    known = [sessions for sessions in needed if sessions]
+    if known:
+        yield (
+            f"{len(known)} of {len(needed)} comparisons would see half of that slowdown with "
+            f"{max(known)} stored sessions"
+        )
+    if len(known) < len(needed):
+        rest = len(needed) - len(known)
+        yield (
+            f"{rest} of {len(needed)} comparisons would not see half of that slowdown even with more "
+            "sessions: the machine is the limit"
+        )
+
+
+def _shown(each: Finding) -> dict[str, Any]:
+    shown: dict[str, Any] = {name: getattr(each, name) for name in ("identity", "engine", "series", "metric")}
+    if (found := each.found) is None:
+        return {**shown, "reason": "too few requests in too many of the runs"}
+    return {
+        **shown,
+        "median": found.middle,
+        "spread": {"low": found.low_sd, "median": found.mid_sd},
+        "false_alarms": {"n": found.false_alarms, "of": found.judged, "ci": list(found.interval)},
+        "verdicts": [None if verdict is None else verdict.value for verdict in found.verdicts],
+        "visible": found.visible,
+        "visible_at_most": found.visible_at_most,
+        "sessions_to_halve": found.sessions_to_halve,
+    }

@@ -1,0 +1,218 @@
+"""The command `llmspeed`: arguments → one call of a command → its result on the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_llmspeed import __version__
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+    from pytest_llmspeed.cli.output import Result
+
+BAD_INPUT, INTERRUPTED = 2, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit code: 0 well, 1 slower, 2 bad input, 130 interrupted."""
+    from pytest_llmspeed.errors import LLMSpeedError
+
+    given = parse(sys.argv[1:] if argv is None else argv)
+    try:
+        if "store" in given and given.store is None:
+            given.store = _store_of_the_project()
+        return show(given.run(given), as_json=given.json)
+    except LLMSpeedError as error:
+        print(f"llmspeed: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("llmspeed: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader, as in `| head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _store_of_the_project() -> Path:
+    from pytest_llmspeed.cli.project_ini import project_ini
+
+    return project_ini(Path.cwd()).store
+
+
+def show(result: Result, *, as_json: bool) -> int:
+    """Print a result; return its exit code."""
+    from pytest_llmspeed.text.harmless import harmless_lines
+
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    for warning in result.warnings:
+        print(f"llmspeed: {warning}", file=sys.stderr)
+    if as_json:
+        import json
+
+        print(json.dumps(result.shown, indent=1))
+    else:
+        for line in result.lines:
+            print(harmless_lines(line))
+    sys.stdout.flush()
+    return result.exit_code
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Return the arguments; what stands after `--` is for pytest, in `pytest_arguments`."""
+    ours, theirs = list(argv), list[str]()
+    if ours[:1] == ["calibrate"] and "--" in ours:
+        place = ours.index("--")
+        ours, theirs = ours[:place], ours[place + 1 :]
+    given = _parser().parse_args(ours)
+    given.pytest_arguments = theirs
+    return given
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="llmspeed", description="Reports and baselines of pytest-llmspeed.")
+    parser.add_argument("--version", action="version", version=f"pytest-llmspeed {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_compare(commands)
+    _add_baseline(commands)
+    _add_calibrate(commands)
+    return parser
+
+
+def _command(commands: Commands, name: str, about: str) -> argparse.ArgumentParser:
+    made = commands.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
+    made.add_argument("--json", action="store_true", help="print the result as JSON")
+    return made
+
+
+def _add_compare(commands: Commands) -> None:
+    made = _command(commands, "compare", "judge reports against older ones (exit code 1: slower)")
+    for side in ("old", "new"):
+        about = "a report of pytest --llmspeed-json, or a folder of them"
+        made.add_argument(side, metavar=side.upper(), type=Path, help=about)
+    made.set_defaults(run=_compare)
+
+
+def _add_baseline(commands: Commands) -> None:
+    baseline = commands.add_parser("baseline", help="inspect a baseline store")
+    actions = baseline.add_subparsers(title="actions", metavar="ACTION", required=True)
+    made = {
+        "list": _command(actions, "list", "tests, the sessions that count, and their age"),
+        "show": _command(actions, "show", "the sessions of a test"),
+        "log": _command(actions, "log", "the runs, oldest first"),
+        "diff": _command(actions, "diff", "what changed from one run to another"),
+        "rename": _command(actions, "rename", "keep the baselines of a test that was renamed or moved"),
+        "prune": _command(actions, "prune", "delete run files that no comparison needs"),
+    }
+    for name, parser in made.items():
+        about = "default: llmspeed_store of the project around the working directory"
+        parser.add_argument("--store", metavar="DIR", type=Path, help=about)
+        parser.set_defaults(run=ACTIONS[name])
+    made["show"].add_argument("identity", metavar="IDENTITY", help="as in list, or a part of it")
+    for side in ("a", "b"):
+        made["diff"].add_argument(side, metavar=side.upper(), help="a run's id, as in log, or its file")
+    made["rename"].add_argument("old", metavar="OLD", help="a test as in list, or its file, class or folder/")
+    made["rename"].add_argument("new", metavar="NEW", help="its new name; * stands for the same text in both")
+    made["rename"].add_argument("--dry-run", action="store_true", help="only show what would be renamed")
+    made["prune"].add_argument("--dry-run", action="store_true", help="only show what would be deleted")
+    made["prune"].add_argument(
+        "--gone",
+        metavar="PATTERN",
+        action="append",
+        default=[],
+        help="drop the baselines of removed tests (repeatable; * and ? are wildcards, brackets are literal)",
+    )
+    made["prune"].add_argument(
+        "--all", action="store_true", help="let --gone match every stored test and empty the store"
+    )
+
+
+def _add_calibrate(commands: Commands) -> None:
+    made = _command(
+        commands,
+        "calibrate",
+        "run pytest N times on unchanged code: count false alarms, find which slowdowns would show",
+    )
+    made.usage = "llmspeed calibrate [-h] [--json] N [-- PYTEST ARGUMENTS]"
+    made.add_argument("runs", metavar="N", type=_runs, help="how many runs, at least 3")
+    made.set_defaults(run=_calibrate)
+
+
+def _runs(text: str) -> int:
+    if not text.isdecimal() or int(text) < 3:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: at least 3 runs are needed, because each is compared with the others"
+        )
+    return int(text)
+
+
+def _compare(given: argparse.Namespace) -> Result:
+    from pytest_llmspeed.cli.compare import compare
+
+    return compare(given.old, given.new)
+
+
+def _list(given: argparse.Namespace) -> Result:
+    from pytest_llmspeed.cli.baseline import list_tests
+    from pytest_llmspeed.system import clock
+
+    return list_tests(given.store, clock.wall())
+
+
+def _show(given: argparse.Namespace) -> Result:
+    from pytest_llmspeed.cli.baseline import show_test
+
+    return show_test(given.store, given.identity)
+
+
+def _log(given: argparse.Namespace) -> Result:
+    from pytest_llmspeed.cli.baseline import log
+
+    return log(given.store)
+
+
+def _diff(given: argparse.Namespace) -> Result:
+    from pytest_llmspeed.cli.baseline import diff
+
+    return diff(given.store, given.a, given.b)
+
+
+def _prune(given: argparse.Namespace) -> Result:
+    from pytest_llmspeed.cli.prune import prune
+
+    return prune(given.store, given.gone, dry_run=given.dry_run, everything=given.all)
+
+
+def _rename(given: argparse.Namespace) -> Result:
+    from pytest_llmspeed.cli.rename import rename
+    from pytest_llmspeed.system import clock
+
+    return rename(given.store, given.old, given.new, clock.wall(), dry_run=given.dry_run)
+
+
+def _calibrate(given: argparse.Namespace) -> Result:
+    from pytest_llmspeed.cli.calibrate import run
+
+    return run(given.runs, given.pytest_arguments, lambda line: print(line, file=sys.stderr, flush=True))
+
+
+ACTIONS = {
+    "list": _list,
+    "show": _show,
+    "log": _log,
+    "diff": _diff,
+    "rename": _rename,
+    "prune": _prune,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,1 +1,0 @@
-"""Pure, frozen data and the functions on it: metrics, budgets, the decision, baselines."""

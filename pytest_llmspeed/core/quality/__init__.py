@@ -1,1 +1,0 @@
-"""Have the answers become worse? Prompt sets, contracts, log-probabilities, paired statistics, verdict."""

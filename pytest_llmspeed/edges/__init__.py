@@ -1,1 +1,0 @@
-"""Clock, disk, sockets, processes and engines: what the core must not touch."""

@@ -1,1 +1,0 @@
-"""Engines: what answers requests, in process or behind a URL."""

@@ -1,1 +1,0 @@
-"""The baseline store: a folder of run files, append-only."""

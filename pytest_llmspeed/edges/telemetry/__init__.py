@@ -1,1 +1,0 @@
-"""What else happened on the machine while a request was measured."""

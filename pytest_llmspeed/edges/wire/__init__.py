@@ -1,1 +1,0 @@
-"""The OpenAI protocol over our own socket: bytes → stamped events → Exchange."""

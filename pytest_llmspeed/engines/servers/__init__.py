@@ -1,0 +1,1 @@
+"""Engines behind a URL, started here or elsewhere."""

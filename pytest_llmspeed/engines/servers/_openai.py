@@ -1,0 +1,137 @@
+"""Any server that speaks the OpenAI protocol, by its URL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import ClassVar, Self
+
+from pytest_llmspeed.engines.base import AUTO, EngineSpec
+from pytest_llmspeed.engines.servers.reachability import (
+    KEY_VARIABLE,
+    TLS_OPTIONS,
+    api_key,
+    base_url,
+    found_server,
+    headers_for,
+    only_model,
+    own_headers,
+    secrets_of,
+)
+from pytest_llmspeed.engines.servers.scoring import ServerScorer
+from pytest_llmspeed.engines.token_counter import TokenCounter
+from pytest_llmspeed.errors import GenerationError, hides_our_frames
+from pytest_llmspeed.metrics.exchange import Event, Exchange, Request
+from pytest_llmspeed.quality.scores import TokenScores
+from pytest_llmspeed.records.record import Backend
+from pytest_llmspeed.system.environment import Hardware
+from pytest_llmspeed.transport.address import BaseURL
+from pytest_llmspeed.transport.client import HTTPClient
+from pytest_llmspeed.transport.send import ask
+from pytest_llmspeed.transport.target import Target
+from pytest_llmspeed.transport.vendor_fields import PROTOCOL_ONLY, Dialect, dialect_of
+
+__tracebackhide__ = hides_our_frames
+
+DECLARABLE = ("fp32", "fp16", "bf16", "fp8", "int8", "int4", "awq", "gptq", "gguf")
+"""A server's precision is its own: it can be declared here, to tell baselines apart, not chosen."""
+
+
+class OpenAIEngine:
+    """A server at a URL, reached over connections of our own.
+
+    Options: `url` (with its path, as in http://127.0.0.1:8000/v1; a query goes with every request),
+    `api_key_env` (the environment variable that holds the key), `headers` (further ones of each
+    request), `ca_file`, `verify`, `client_cert` and `client_key` (of https), `tokenizer` (a folder or
+    hub id, to count tokens where the server does not), `prefix_cache` (unknown unless declared "cold"
+    or "warm"; a server known to have a way to keep a request from its cache is told so for "cold").
+    """
+
+    precisions: ClassVar[tuple[str, ...]] = DECLARABLE
+    options: ClassVar[frozenset[str]] = TLS_OPTIONS | {
+        "url",
+        "api_key_env",
+        "headers",
+        "tokenizer",
+        "prefix_cache",
+    }
+    prefix_caches: ClassVar[tuple[str, ...]] = ("cold", "warm")
+    device: ClassVar[str | None] = None
+    max_concurrency: ClassVar[int | None] = None
+
+    def __init__(
+        self,
+        base: BaseURL,
+        backend: Backend,
+        headers: Mapping[str, str],
+        counter: TokenCounter | None,
+        dialect: Dialect = PROTOCOL_ONLY,
+    ) -> None:
+        self._client = HTTPClient(base)
+        self._counter = counter
+        cold = backend.prefix_cache == "cold"
+        self.target = Target(base, headers, backend.model, dialect, cold, secrets_of(base, headers))
+        self._scorer = ServerScorer(self.target)
+        self.backend = backend
+        self.hardware = Hardware(remote=base.host)
+
+    @classmethod
+    def check(cls, spec: EngineSpec) -> BaseURL:
+        """Return the server's address; raises `EngineError` for one that cannot be used."""
+        return base_url(spec.options)
+
+    @classmethod
+    def start(cls, spec: EngineSpec) -> Self:
+        """Return a client of the server, once that has answered; raises `EngineError`."""
+        base, own = base_url(spec.options), own_headers(spec.options.get("headers"))
+        headers = headers_for(base, api_key(spec.options.get("api_key_env", KEY_VARIABLE)), own)
+        served = found_server(base, headers)
+        tokenizer = spec.options.get("tokenizer")
+        counter = TokenCounter.load(tokenizer) if tokenizer else None
+        model = spec.model or only_model(served)
+        shown = {name: spec.options[name] for name in TLS_OPTIONS if spec.options.get(name) is not None}
+        backend = Backend(
+            name="openai",
+            model=model,
+            precision=None if spec.precision == AUTO else spec.precision,
+            prefix_cache=spec.options.get("prefix_cache", "unknown"),
+            options={"url": str(served.base), **shown, **({"headers": sorted(own)} if own else {})},
+        )
+        return cls(served.base, backend, headers, counter, dialect_of((served.models or {}).get(model)))
+
+    async def exchange(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Exchange:
+        """Send one streamed request; failures are in `Exchange.error`."""
+        target = self.target
+        found = await ask(
+            self._client,
+            request,
+            target.headers,
+            target.model,
+            on_event=on_event,
+            further=target.further(request),
+        )
+        return await self.completed(found)
+
+    async def completed(self, found: Exchange) -> Exchange:
+        """Return an answer that came over the wire, its tokens counted, its error without our secrets."""
+        if found.error:
+            found = replace(found, error=self.target.explained(found.error))
+        return self._counter.counted(found) if self._counter else found
+
+    @cached_property
+    def can_score(self) -> bool:
+        """True if the server gives the ids of an answer's tokens, and their log-probabilities."""
+        return bool(self.target.dialect.token_ids) and self._scorer.is_offered()
+
+    async def score(self, request: Request, token_ids: Sequence[int], top: int) -> TokenScores:
+        """Return how likely given tokens are as the answer to a request; raises `GenerationError`."""
+        try:
+            return await self._scorer.score(request, token_ids, top)
+        except GenerationError as error:
+            raise GenerationError(self.target.explained(str(error))) from None
+
+    async def close(self) -> None:
+        """Close the idle connections."""
+        self._client.close()
+        self._scorer.close()

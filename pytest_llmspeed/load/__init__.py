@@ -1,0 +1,1 @@
+"""Workloads, arrival plans, and the processes that send them."""

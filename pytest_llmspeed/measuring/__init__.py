@@ -1,1 +1,0 @@
-"""Everything that sends requests on purpose."""

@@ -1,0 +1,1 @@
+"""Exchanges, samples, summaries, budgets: the arithmetic of latency and throughput. Pure."""

@@ -1,0 +1,1 @@
+"""Prompt sets, checks on answers, and comparisons with stored answers."""

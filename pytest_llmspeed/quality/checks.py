@@ -1,0 +1,334 @@
+"""A check and its baseline → what each rung found. Decides; how it is worded is in `sentences`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from pytest_llmspeed.messages import quality
+from pytest_llmspeed.quality.answers import CheckedAnswer, Limits, Probed
+from pytest_llmspeed.quality.findings import (
+    CONSISTENCY,
+    CONTRACTS,
+    DIVERGENCE,
+    LOGPROBS,
+    SCORE,
+    AnswerLine,
+    Finding,
+    SetFindings,
+    Word,
+)
+from pytest_llmspeed.quality.paired_test import FAIL_P, SUSPECT_P, more_often, paired, visible_loss
+from pytest_llmspeed.quality.scores import (
+    ScoreChange,
+    TokenChange,
+    first_divergence,
+    gap_at,
+    pooled,
+    token_changes,
+)
+from pytest_llmspeed.quality.snapshot import hash_of
+from pytest_llmspeed.quality.thresholds import ONE_PROMPT, coarser, kl_limit, near_tie_nats
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """An answer with that of the baseline, if there is one; a divergence led by less than `tie` is a tie."""
+
+    now: CheckedAnswer
+    before: CheckedAnswer | None
+    tie: float
+
+    @cached_property
+    def changes(self) -> list[TokenChange]:
+        """How the log-probabilities of the baseline's tokens changed; empty where either is not known."""
+        if self.before is None or self.before.scores is None or self.now.forced is None:
+            return []
+        return token_changes(self.before.scores, self.now.forced)
+
+    @cached_property
+    def kl(self) -> float | None:
+        """The mean divergence over those tokens."""
+        return ScoreChange.of(self.changes).kl if self.changes else None
+
+    @cached_property
+    def divergence(self) -> int | None:
+        """The first token that is another one than before."""
+        if self.before is None or self.before.token_ids is None or self.now.token_ids is None:
+            return None
+        return first_divergence(self.before.token_ids, self.now.token_ids)
+
+    @cached_property
+    def near_tie(self) -> bool | None:
+        """True if rounding may have turned the divergence; None where there is none, or no score of it."""
+        place = self.divergence
+        if place is None or self.before is None or self.before.scores is None:
+            return None
+        tokens = self.now.token_ids or ()
+        gap = gap_at(self.before.scores, place, tokens[place] if place < len(tokens) else None)
+        return None if gap is None else gap <= self.tie
+
+    @property
+    def broke(self) -> bool:
+        """True if the baseline kept more of the contract."""
+        if self.before is None or self.before.kept is None or self.now.kept is None:
+            return False
+        return self.now.kept < self.before.kept
+
+    @property
+    def has_changed(self) -> bool:
+        """True if the answer is another one than before."""
+        return self.before is not None and self.before.answer_hash != hash_of(self.now)
+
+    @property
+    def line(self) -> AnswerLine:
+        """Both answers, for the report."""
+        now, before = self.now, self.before
+        return AnswerLine(
+            prompt=now.prompt,
+            hash=now.hash,
+            text=now.text,
+            baseline_text=before.text if before else "",
+            not_kept=now.not_kept,
+            score=now.score,
+            baseline_score=before.score if before else None,
+            divergence=self.divergence,
+            near_tie=self.near_tie,
+            kl=self.kl,
+            broke=self.broke,
+            error=now.error,
+        )
+
+
+@dataclass(frozen=True)
+class _Check:
+    """A check as the rungs see it."""
+
+    probed: Probed
+
+    @cached_property
+    def precision(self) -> str:
+        """The precision that two runs are allowed the rounding of: the coarser of both."""
+        before = self.probed.baseline.precision
+        now = self.probed.now.precision
+        return coarser(now, before if self.probed.baseline.answers else now)
+
+    @cached_property
+    def tie(self) -> float:
+        """The lead of a token over another that rounding may turn around, in nats."""
+        return near_tie_nats(self.precision, self.probed.baseline.floor)
+
+    @cached_property
+    def pairs(self) -> list[_Pair]:
+        """All answers, each with its baseline."""
+        before = self.probed.baseline.answers
+        return [_Pair(now, before.get(now.hash), self.tie) for now in self.probed.now.answers]
+
+    @cached_property
+    def known(self) -> list[_Pair]:
+        """Those that have a baseline and succeeded."""
+        return [pair for pair in self.pairs if pair.before is not None and pair.now.error is None]
+
+
+def findings_of(probed: Probed) -> SetFindings:
+    """Return what the rungs of a check found, in order."""
+    check = _Check(probed)
+    rungs = (_contracts(check), _consistency(check), _logprobs(check), _divergence(check), _score(check))
+    return SetFindings(probed.now.name, rungs, tuple(pair.line for pair in check.pairs))
+
+
+def _contracts(check: _Check) -> Finding:
+    """Rung 1. An answer that broke fails it, unless rounding explains that or a comparison is to decide."""
+    answers, limits = check.probed.now.answers, check.probed.plan.limits
+    asked = [answer for answer in answers if answer.kept is not None]
+    failed = [answer for answer in answers if answer.error is not None]
+    score = check.probed.now.score
+    broken = [pair for pair in check.known if pair.broke]
+    figures = {
+        "kept": float(sum(answer.kept or 0 for answer in asked)),
+        "asked": len(asked),
+        "broken": len(broken),
+        "errors": len(failed),
+    }
+    said = quality.contracts(figures["kept"], len(asked), broken=len(broken), at_ties=_ties(broken))
+    if failed:
+        said = quality.failed_requests(len(failed), len(answers), failed[0].error)
+        return Finding(CONTRACTS, Word.FAILED, said, figures, by_limit=True)
+    if limits.min_score is not None and (score is None or score < limits.min_score):
+        said = quality.score_too_low(score, limits.min_score)
+        return Finding(CONTRACTS, Word.FAILED, said, figures, by_limit=True)
+    if not asked:
+        return Finding(CONTRACTS, Word.SKIPPED, quality.nothing_expected(), figures)
+    return Finding(CONTRACTS, _word_of_broken(broken, limits), said, figures)
+
+
+def _word_of_broken(broken: Sequence[_Pair], limits: Limits) -> Word:
+    if limits.quality_vs is not None:
+        return Word.PASSED
+    if any(pair.near_tie is False for pair in broken):
+        return Word.FAILED
+    return Word.SUSPECT if len(broken) > _ties(broken) else Word.PASSED
+
+
+def _ties(pairs: Sequence[_Pair]) -> int:
+    return sum(pair.near_tie is True for pair in pairs)
+
+
+Counted = tuple[int, int]
+"""Hits and trials."""
+
+
+@dataclass(frozen=True)
+class _Sign:
+    """One way in which an engine disagrees with itself: how often now, and how often with the baseline.
+
+    With `once` a single time is enough, if the baseline never did; one that `stands_alone` tells
+    something without a baseline too.
+    """
+
+    said: str
+    now: Counted
+    then: Counted
+    once: bool = False
+    stands_alone: bool = False
+
+    @property
+    def word(self) -> Word:
+        """Whether it is new, and not by chance."""
+        if not self.now[0]:
+            return Word.PASSED
+        if not self.then[1]:
+            return Word.SUSPECT if self.stands_alone else Word.PASSED
+        is_new = more_often(self.now, self.then) <= FAIL_P or (self.once and not self.then[0])
+        return Word.FAILED if is_new else Word.PASSED
+
+
+def _consistency(check: _Check) -> Finding:
+    """Rung 2. Answers that come out differently when asked again, or that are not the likeliest ones."""
+    now = check.probed.now
+    signs = _signs(check)
+    alone, beside, unlikely = signs
+    figures: dict[str, float | None] = {
+        "asked_again": alone.now[1],
+        "differing": alone.now[0],
+        "asked_beside": beside.now[1],
+        "differing_beside": beside.now[0],
+        "unlikely": unlikely.now[0],
+        "floor_delta": now.floor.delta if now.floor else None,
+        "floor_kl": now.floor.kl if now.floor else None,
+    }
+    if not alone.now[1]:
+        return Finding(CONSISTENCY, Word.SKIPPED, quality.nothing_greedy(), figures)
+    worst = min(signs, key=lambda sign: list(Word).index(sign.word))
+    calm = quality.consistent(alone.now, beside.now, now.width, now.floor)
+    return Finding(CONSISTENCY, worst.word, calm if worst.word is Word.PASSED else worst.said, figures)
+
+
+def _signs(check: _Check) -> tuple[_Sign, _Sign, _Sign]:
+    """Another answer when asked again alone, or beside others; tokens that are not the likeliest."""
+    answers, floor = check.probed.now.answers, check.probed.now.floor
+    before = [pair.before for pair in check.known if pair.before is not None]
+    alone, beside = _differing(answers, "repeated"), _differing(answers, "repeated_beside")
+    unlikely = _unlikely(answers, check.tie)
+    draws = floor is not None and floor.is_exact
+    told = quality.differs_alone(alone, draws=draws)
+    return (
+        _Sign(told, alone, _differing(before, "repeated"), once=draws, stands_alone=draws),
+        _Sign(quality.differs_beside(beside), beside, _differing(before, "repeated_beside")),
+        _Sign(quality.unlikely(unlikely), unlikely, _unlikely(before, check.tie), stands_alone=True),
+    )
+
+
+def _differing(answers: Sequence[CheckedAnswer], field: str) -> Counted:
+    tried = [same for answer in answers if (same := getattr(answer, field)) is not None]
+    return tried.count(False), len(tried)
+
+
+def _unlikely(answers: Sequence[CheckedAnswer], tie: float) -> Counted:
+    """Tokens of greedy answers that the engine itself finds less likely than others, beyond a tie."""
+    short = [gap for answer in answers if answer.scores for gap in answer.scores.shortfalls]
+    return sum(gap > tie for gap in short), len(short)
+
+
+def _logprobs(check: _Check) -> Finding:
+    """Rung 3. The baseline's own tokens, scored again: those of all prompts, and of each by itself.
+
+    One prompt may be hurt alone, a long one whose beginning is cut off, and many others hide it.
+    """
+    limits, baseline = check.probed.plan.limits, check.probed.baseline
+    scored = [(pair.kl, pair) for pair in check.known if pair.kl is not None]
+    if not scored:
+        return _without_logprobs(check)
+    change = ScoreChange.of(list(pooled(pair.changes for _, pair in scored)))
+    allowed = kl_limit(check.precision, baseline.floor) if limits.max_kl is None else limits.max_kl
+    kl, worst = max(scored, key=lambda each: each[0])
+    is_hurt_alone = limits.max_kl is None and kl > ONE_PROMPT * allowed
+    figures = {
+        "tokens": change.tokens,
+        "kl": change.kl,
+        "max_kl": allowed,
+        "top1": change.top1,
+        "min_top1": limits.min_top1,
+        "delta": change.delta,
+        "worst_prompt_kl": kl,
+    }
+    too_low = limits.min_top1 is not None and change.top1 < limits.min_top1
+    said = quality.logprobs(change, allowed, limits.min_top1)
+    if is_hurt_alone:
+        said += quality.one_prompt(worst.now.prompt, kl, ONE_PROMPT * allowed)
+    word = Word.FAILED if too_low or is_hurt_alone or change.kl > allowed else Word.PASSED
+    by_limit = too_low or limits.max_kl is not None
+    return Finding(LOGPROBS, word, said, figures, by_limit=by_limit)
+
+
+def _without_logprobs(check: _Check) -> Finding:
+    if check.probed.now.floor is None:
+        return Finding(LOGPROBS, Word.SKIPPED, quality.engine_scores_nothing())
+    if not check.known:
+        return Finding(LOGPROBS, Word.NO_BASELINE, quality.no_baseline())
+    return Finding(LOGPROBS, Word.SKIPPED, quality.no_stored_tokens())
+
+
+def _divergence(check: _Check) -> Finding:
+    """Rung 4, an explanation: whether answers that changed did so where rounding may turn them."""
+    if not check.known:
+        return Finding(DIVERGENCE, Word.NO_BASELINE, quality.no_baseline())
+    changed = [pair for pair in check.known if pair.has_changed]
+    real = [pair for pair in changed if pair.near_tie is False]
+    figures: dict[str, float | None] = {
+        "answers": len(check.known),
+        "changed": len(changed),
+        "near_ties": _ties(changed),
+        "real": len(real),
+        "near_tie_nats": check.tie,
+    }
+    where = (real[0].now.prompt, real[0].divergence) if real else None
+    said = quality.divergence(len(check.known), len(changed), _ties(changed), len(real), where)
+    return Finding(DIVERGENCE, Word.PASSED, said, figures)
+
+
+def _score(check: _Check) -> Finding:
+    """Rung 5. The exact paired test on the scores."""
+    scores = [
+        (pair.before.score, pair.now.score)
+        for pair in check.known
+        if pair.before is not None and pair.before.score is not None and pair.now.score is not None
+    ]
+    if not scores:
+        scored = any(answer.score is not None for answer in check.probed.now.answers)
+        word, said = (
+            (Word.NO_BASELINE, quality.no_baseline()) if scored else (Word.SKIPPED, quality.nothing_scored())
+        )
+        return Finding(SCORE, word, said)
+    found = paired(scores)
+    visible = visible_loss(found.prompts)
+    figures = {
+        "prompts": found.prompts,
+        "worse": found.worse,
+        "better": found.better,
+        "p": found.p,
+        "visible_loss": visible,
+    }
+    word = Word.FAILED if found.p <= FAIL_P else Word.SUSPECT if found.p <= SUSPECT_P else Word.PASSED
+    return Finding(SCORE, word, quality.task_score(found, visible), figures)

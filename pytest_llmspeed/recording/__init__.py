@@ -1,0 +1,1 @@
+"""What one test has measured so far."""

@@ -1,0 +1,370 @@
+"""TestRecord and RunRecord ⇄ builtins: the one shape that reports, workers and the store share.
+
+`schema` is "llmspeed/1". Times are in ms, what is missing is None. Nothing but str, int, float,
+bool, None, list and dict comes out, so that it crosses a process boundary and JSON unharmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, cast
+
+from pytest_llmspeed.metrics.exchange import plain_text
+from pytest_llmspeed.metrics.measurement import Measurement, busy_strata
+from pytest_llmspeed.quality import findings
+from pytest_llmspeed.quality.findings import SetFindings
+from pytest_llmspeed.records.load_codec import load_to_stored
+from pytest_llmspeed.records.measurement_codec import measurement_from_builtins, measurement_to_builtins
+from pytest_llmspeed.records.sample_codec import rounded, samples_to_stored
+from pytest_llmspeed.regression.verdicts import BudgetCheck, Comparison, Verdict
+from pytest_llmspeed.text.harmless import encodable_all
+
+SCHEMA = "llmspeed/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """The engine that a test ran on.
+
+    `precision_source` is "asked" where nothing but the request is known of the precision. `load_s` is
+    how long its start took, its libraries imported; None where it was running already. These two,
+    `versions` and `options` are recorded, the rest is keyed.
+    """
+
+    name: str
+    model: str | None = None
+    revision: str | None = None
+    precision: str | None = None
+    prefix_cache: str = "unknown"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    precision_source: str | None = None
+    load_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("name", "model", "revision", "precision", "prefix_cache", "precision_source"):
+            object.__setattr__(self, name, plain_text(getattr(self, name)))
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Which of several runs of one test a record is: on what engine, and its place in reading order."""
+
+    test: str
+    engine: str
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class TestRecord:
+    """All that is known of one test at the end of its body, and its verdicts.
+
+    `workload` is what the test declared of its requests, one line a kind of call. `problems` are
+    the sentences that fail the test, `advice` those that do not. `partial` marks an interrupted one,
+    `rerun` one that an earlier attempt of this run did not pass.
+    `side` is None of a test that runs on one engine.
+    `quality` is what was found of its answers, `snapshots` what the store keeps of them, in builtins.
+    `level` is the level of its baseline that it was judged in, None before that.
+    """
+
+    __test__ = False
+
+    nodeid: str
+    identity: str
+    environment: str = "unknown"
+    outcome: str = "passed"
+    backend: Backend | None = None
+    side: Side | None = None
+    workload: tuple[str, ...] = ()
+    measurement: Measurement = field(default_factory=Measurement)
+    budgets: tuple[BudgetCheck, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
+    verdict: Verdict | None = None
+    problems: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+    accepted: str | None = None
+    partial: bool = False
+    rerun: bool = False
+    quality: tuple[SetFindings, ...] = ()
+    snapshots: tuple[Mapping[str, Any], ...] = ()
+    level: str | None = None
+
+    @property
+    def is_suspect(self) -> bool:
+        """True if anything may be slower than its last sessions, and that was not accepted."""
+        suspects = (found.verdict is Verdict.SUSPECT and not found.crept for found in self.comparisons)
+        return self.accepted is None and any(suspects)
+
+    @property
+    def is_faster(self) -> bool:
+        """True if anything became faster, whatever else was found: its session starts a new level."""
+        return any(found.verdict is Verdict.FASTER for found in self.comparisons)
+
+    @property
+    def follows_a_shorter_prompt(self) -> bool:
+        """True if a prompt shrank and something became faster with it."""
+        return any(found.follows_a_shorter_prompt for found in self.comparisons)
+
+    @property
+    def was_disturbed(self) -> bool:
+        """True if other programs left too few quiet requests of some stratum to compare."""
+        return bool(busy_strata(self.measurement))
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What must agree before two sessions of one identity and environment are compared."""
+        backend = self.backend or Backend("none")
+        return {
+            "backend": backend.name,
+            "model": backend.model,
+            "revision": backend.revision,
+            "precision": backend.precision,
+            "prefix_cache": backend.prefix_cache,
+            "workload": list(self.workload),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteShift:
+    """How far all tests of an environment moved together in one metric: ratio and 95 % interval."""
+
+    environment: str
+    metric: str
+    verdict: Verdict
+    delta: float
+    ci: tuple[float, float]
+    p_session: float
+    tests: int
+    sessions: int
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteVerdict:
+    """What the tests of a run say together.
+
+    `alone` are tests, by node id, that are slower beside the others although their own samples
+    did not show it. `accepted` is the reason that a slowdown of either kind was accepted with.
+    """
+
+    verdict: Verdict
+    shifts: tuple[SuiteShift, ...] = ()
+    alone: tuple[tuple[str, Comparison], ...] = ()
+    accepted: str | None = None
+
+    def concerns(self, test: TestRecord) -> bool:
+        """True if a test is of a suite that became slower as a whole, or is slower beside the others."""
+        shifted = {s.environment for s in self.shifts if s.verdict is Verdict.SLOWER}
+        return test.environment in shifted or test.nodeid in {nodeid for nodeid, _ in self.alone}
+
+    @property
+    def fails(self) -> bool:
+        """True if the run should not end well."""
+        return self.accepted is None and (self.verdict is Verdict.SLOWER or bool(self.alone))
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One pytest invocation. `started` is ISO 8601 in UTC; `job` names the CI job, if there is one."""
+
+    started: str
+    run_id: str
+    job: str | None
+    commit: str | None
+    facts: Mapping[str, Any]
+    options: Mapping[str, Any]
+    tests: tuple[TestRecord, ...] = ()
+    suite: SuiteVerdict | None = None
+
+
+def run_to_builtins(run: RunRecord, *, text: bool) -> dict[str, Any]:
+    """Return a run as the report shows it; `text=False` leaves the answers out."""
+    tests = [test_to_builtins(test, text=text) for test in run.tests]
+    return {"schema": SCHEMA, "run": _facts_to_builtins(run), "tests": tests}
+
+
+def run_to_stored(run: RunRecord) -> dict[str, Any]:
+    """Return a run as the store keeps it: as the report, without what its samples give anew."""
+    tests = [test_to_stored(test) for test in run.tests]
+    return {"schema": SCHEMA, "run": _facts_to_builtins(run), "tests": tests}
+
+
+def _facts_to_builtins(run: RunRecord) -> dict[str, Any]:
+    facts = {
+        "started": run.started,
+        "id": run.run_id,
+        "job": run.job,
+        "commit": run.commit,
+        "environment": dict(run.facts),
+        "options": dict(run.options),
+        "suite_verdict": None if run.suite is None else _suite_to_builtins(run.suite),
+    }
+    return cast(dict[str, Any], encodable_all(facts))
+
+
+def _suite_to_builtins(suite: SuiteVerdict) -> dict[str, Any]:
+    return {
+        "verdict": suite.verdict.value,
+        "accepted": suite.accepted,
+        "shifts": [
+            {
+                "environment": shift.environment,
+                "metric": shift.metric,
+                "verdict": shift.verdict.value,
+                "delta": _significant(shift.delta),
+                "ci": [_significant(bound) for bound in shift.ci],
+                "p_session": _significant(shift.p_session),
+                "tests": shift.tests,
+                "sessions": shift.sessions,
+            }
+            for shift in suite.shifts
+        ],
+        "alone": [{"nodeid": nodeid, **_comparison_to_builtins(found)} for nodeid, found in suite.alone],
+    }
+
+
+def test_to_builtins(record: TestRecord, *, text: bool) -> dict[str, Any]:
+    """Return a test as the report shows it; `text=False` leaves the answers out."""
+    backend = record.backend
+    shown = {
+        "nodeid": record.nodeid,
+        "identity": record.identity,
+        "environment": record.environment,
+        "outcome": record.outcome,
+        "partial": record.partial,
+        "backend": None if backend is None else _backend_to_builtins(backend),
+        "side": None if record.side is None else asdict(record.side),
+        "key": record.key,
+        "measurement": measurement_to_builtins(record.measurement, text=text),
+        "budgets": [_budget_to_builtins(check) for check in record.budgets],
+        "comparisons": [_comparison_to_builtins(found) for found in record.comparisons],
+        "verdict": None if record.verdict is None else record.verdict.value,
+        "faster": record.is_faster,
+        "problems": list(record.problems),
+        "advice": list(record.advice),
+        "accepted": record.accepted,
+        "quality": findings.to_builtins(record.quality, text=text),
+    }
+    return cast(dict[str, Any], encodable_all(shown))
+
+
+test_to_builtins.__test__ = False  # type: ignore[attr-defined]
+
+
+def test_to_stored(record: TestRecord) -> dict[str, Any]:
+    """Return a test as the store keeps it: samples as columns, of the gaps between tokens the median.
+
+    No answer, no budget, no comparison: these are the run's own, and follow from the samples.
+    """
+    backend, measurement = record.backend, record.measurement
+    stored = {
+        "nodeid": record.nodeid,
+        "identity": record.identity,
+        "environment": record.environment,
+        "outcome": record.outcome,
+        "backend": None if backend is None else _backend_to_builtins(backend),
+        "key": record.key,
+        "measurement": {
+            "requests": samples_to_stored([s for s in measurement.samples if s.call != "load"]),
+            "warmup_requests": measurement.warmup_requests,
+            "peak_memory_mib": rounded(measurement.peak_memory_mib),
+            "loads": [load_to_stored(load) for load in measurement.loads],
+        },
+        "verdict": None if record.verdict is None else record.verdict.value,
+        "faster": record.is_faster,
+        "suspect": record.is_suspect,
+        "level": record.level,
+        "gated": sorted({found.metric for found in record.comparisons}),
+        "accepted": record.accepted,
+        **({"snapshots": list(record.snapshots)} if record.snapshots else {}),
+    }
+    return cast(dict[str, Any], encodable_all(stored))
+
+
+test_to_stored.__test__ = False  # type: ignore[attr-defined]
+
+
+def _backend_to_builtins(backend: Backend) -> dict[str, Any]:
+    shown = {field.name: getattr(backend, field.name) for field in fields(Backend)}
+    shown |= {"options": _plain(backend.options), "versions": _texts(backend.versions)}
+    return {**shown, "load_s": rounded(backend.load_s)}
+
+
+def _texts(versions: Mapping[str, str]) -> dict[str, str]:
+    return {str(name): str(version) for name, version in versions.items()}
+
+
+def _plain(value: Any) -> Any:
+    """A user's option value as builtins; what is none of them is shown by its repr."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    return repr(value)
+
+
+def _budget_to_builtins(check: BudgetCheck) -> dict[str, Any]:
+    ci = None if check.ci is None else [rounded(bound) for bound in check.ci]
+    return {**asdict(check), "observed": rounded(check.observed), "ci": ci}
+
+
+def _comparison_to_builtins(found: Comparison) -> dict[str, Any]:
+    shown = {name: _significant(value) for name, value in asdict(found).items()}
+    shown["verdict"] = found.verdict.value
+    shown["ci"] = None if found.ci is None else [_significant(bound) for bound in found.ci]
+    shown["more_sessions"] = [[slow, more] for slow, more in found.more_sessions]
+    shown["prompt_tokens"] = None if found.prompt_tokens is None else list(found.prompt_tokens)
+    return shown
+
+
+def _significant(value: Any) -> Any:
+    """A float with six significant digits: ratios and p values span many magnitudes."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def test_from_builtins(shown: Mapping[str, Any]) -> TestRecord:
+    """Return the record that `test_to_builtins` made (figures as rounded there)."""
+    backend, side = shown["backend"], shown.get("side")
+    return TestRecord(
+        nodeid=shown["nodeid"],
+        identity=shown["identity"],
+        environment=shown["environment"],
+        outcome=shown["outcome"],
+        backend=None if backend is None else Backend(**backend),
+        side=None if side is None else Side(**side),
+        workload=tuple(shown["key"]["workload"]),
+        measurement=measurement_from_builtins(shown["measurement"]),
+        budgets=tuple(_budget(check) for check in shown["budgets"]),
+        comparisons=tuple(_comparison(found) for found in shown["comparisons"]),
+        verdict=None if shown["verdict"] is None else Verdict(shown["verdict"]),
+        problems=tuple(shown["problems"]),
+        advice=tuple(shown["advice"]),
+        accepted=shown["accepted"],
+        partial=shown["partial"],
+        quality=findings.from_builtins(shown["quality"]),
+        snapshots=tuple(shown.get("snapshots", ())),
+        level=shown.get("level"),
+    )
+
+
+test_from_builtins.__test__ = False  # type: ignore[attr-defined]
+
+
+def _budget(shown: Mapping[str, Any]) -> BudgetCheck:
+    low_high = shown["ci"]
+    return BudgetCheck(**{**shown, "ci": None if low_high is None else (low_high[0], low_high[1])})
+
+
+def _comparison(shown: Mapping[str, Any]) -> Comparison:
+    ci, prompt_tokens = shown["ci"], shown.get("prompt_tokens")
+    return Comparison(
+        **{
+            **shown,
+            "verdict": Verdict(shown["verdict"]),
+            "ci": None if ci is None else (ci[0], ci[1]),
+            "more_sessions": tuple((slow, more) for slow, more in shown["more_sessions"]),
+            "prompt_tokens": None if prompt_tokens is None else (prompt_tokens[0], prompt_tokens[1]),
+        }
+    )

@@ -1,0 +1,1 @@
+"""The statistics that decide whether something became slower. Pure."""

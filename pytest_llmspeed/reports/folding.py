@@ -1,0 +1,50 @@
+"""Reports of thousands of tests stay readable: like advice becomes one sentence, long lists are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from pytest_llmspeed.messages.folded import Kind, kind_of, of_several
+from pytest_llmspeed.records.record import TestRecord
+from pytest_llmspeed.regression.verdicts import Comparison
+
+FOLDED_FROM = 3
+"""Fewer tests that are undecided for one reason each keep a sentence with their own figures."""
+TERMINAL_LINES = 50
+MARKDOWN_LINES = 1000
+"""GitHub refuses a step summary above 1 MiB."""
+
+Item = TypeVar("Item")
+
+
+def advice_of(records: Sequence[TestRecord]) -> list[tuple[str, list[str]]]:
+    """Return node id and advice of each test; what is undecided for one reason is worded alike."""
+    alike: dict[Kind, dict[tuple[str, str], Comparison]] = {}
+    for record in records:
+        for sentence in record.advice:
+            for found in record.comparisons:
+                if kind := kind_of(found, sentence):
+                    alike.setdefault(kind, {})[record.nodeid, sentence] = found
+    folded: dict[tuple[str, str], str] = {}
+    for kind, comparisons in alike.items():
+        if len(comparisons) >= FOLDED_FROM:
+            folded |= dict.fromkeys(comparisons, of_several(kind, list(comparisons.values())))
+    return [(r.nodeid, [folded.get((r.nodeid, said), said) for said in r.advice]) for r in records]
+
+
+def cut(items: Sequence[Item], most: int | None, *, kept: Sequence[bool] = ()) -> tuple[list[Item], int]:
+    """Return at most so many items (None: all) in their order, and how many are left out.
+
+    Those `kept`, flagged one by one, are never left out.
+    """
+    if most is None or len(items) <= most:
+        return list(items), 0
+    flags = list(kept) or [False] * len(items)
+    room = max(0, most - sum(flags))
+    shown = []
+    for item, is_kept in zip(items, flags, strict=True):
+        if is_kept or room > 0:
+            shown.append(item)
+            room -= not is_kept
+    return shown, len(items) - len(shown)

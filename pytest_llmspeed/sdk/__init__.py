@@ -1,0 +1,1 @@
+"""The `openai` SDK clients whose every call is measured."""

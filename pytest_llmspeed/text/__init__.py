@@ -1,0 +1,1 @@
+"""Text from servers, models and users: made safe to print, with secrets taken out."""

@@ -1,0 +1,1 @@
+"""HTTP and the OpenAI protocol, with the arrival time of every byte."""
