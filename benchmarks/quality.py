@@ -43,11 +43,12 @@ from quality_damage import DAMAGES
 from pytest_llmspeed import EngineSpec, Request
 from pytest_llmspeed.engines.local._tiny import TinyEngine
 from pytest_llmspeed.engines.local._transformers import TransformersEngine
+from pytest_llmspeed.engines.token_scores import TokenScores
 from pytest_llmspeed.quality.answers import Baseline, PlannedCheck, Probed
 from pytest_llmspeed.quality.checks import findings_of
 from pytest_llmspeed.quality.probe import Probe
 from pytest_llmspeed.quality.prompt_files import general_prompt_set
-from pytest_llmspeed.quality.scores import ScoreChange, TokenScores, pooled, token_changes
+from pytest_llmspeed.quality.scores import ScoreChange, pooled, token_changes
 from pytest_llmspeed.quality.snapshot import baseline_of, to_stored
 from pytest_llmspeed.quality.thresholds import LOGIT_EXPONENT, MANTISSA_BITS, kl_limit, near_tie_nats
 

@@ -35,9 +35,10 @@ from tabulate import tabulate
 
 from pytest_llmspeed.baselines.history import History
 from pytest_llmspeed.baselines.store import FolderStore, Stored
+from pytest_llmspeed.engines.backend import Backend
 from pytest_llmspeed.metrics.measurement import Measurement
 from pytest_llmspeed.metrics.sample import Sample
-from pytest_llmspeed.records.record import Backend, RunRecord, TestRecord, run_to_stored
+from pytest_llmspeed.records.record import RunRecord, TestRecord, run_to_stored
 from pytest_llmspeed.regression.session_test import compare
 from pytest_llmspeed.regression.verdicts import Comparison, Verdict
 from pytest_llmspeed.run import Run

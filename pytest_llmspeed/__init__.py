@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pytest_llmspeed.client import LLMClient as LLMClient
+    from pytest_llmspeed.engines.backend import Backend as Backend
     from pytest_llmspeed.engines.base import Engine as Engine
     from pytest_llmspeed.engines.base import EngineSpec as EngineSpec
     from pytest_llmspeed.engines.base import TokenScorer as TokenScorer
+    from pytest_llmspeed.engines.token_scores import TokenScores as TokenScores
     from pytest_llmspeed.errors import EngineError as EngineError
     from pytest_llmspeed.errors import GenerationError as GenerationError
     from pytest_llmspeed.errors import LLMSpeedError as LLMSpeedError
@@ -36,15 +38,13 @@ if TYPE_CHECKING:
     from pytest_llmspeed.plugin.outcome import PerformanceFailure as PerformanceFailure
     from pytest_llmspeed.quality.answers import CheckedAnswer as CheckedAnswer
     from pytest_llmspeed.quality.answers import CheckedSet as CheckedSet
-    from pytest_llmspeed.quality.scores import TokenScores as TokenScores
-    from pytest_llmspeed.records.record import Backend as Backend
     from pytest_llmspeed.system.environment import Hardware as Hardware
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Answer": "metrics.measurement",
-    "Backend": "records.record",
+    "Backend": "engines.backend",
     "Capacity": "metrics.load_curve",
     "CheckedAnswer": "quality.answers",
     "CheckedSet": "quality.answers",
@@ -66,7 +66,7 @@ _HOMES = {
     "Request": "metrics.exchange",
     "Sample": "metrics.sample",
     "TokenScorer": "engines.base",
-    "TokenScores": "quality.scores",
+    "TokenScores": "engines.token_scores",
     "Trace": "load.trace",
     "Usage": "metrics.exchange",
     "Workload": "load.workload",

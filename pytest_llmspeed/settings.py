@@ -11,7 +11,7 @@ from pytest_llmspeed.engines.base import EngineSpec
 from pytest_llmspeed.engines.registry import Registry
 from pytest_llmspeed.errors import SettingsError
 from pytest_llmspeed.metrics.exchange import plain_text
-from pytest_llmspeed.metrics.sample import BUSY_SHARE
+from pytest_llmspeed.system.neighbours import BUSY_SHARE
 
 NO_BACKEND = (
     'no backend is configured: write llmspeed_backend = "tiny" into the pytest section of '

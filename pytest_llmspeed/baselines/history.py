@@ -11,12 +11,13 @@ from pathlib import Path
 
 from pytest_llmspeed.baselines.sessions import Session, Window, current_level, gated_comparisons, window
 from pytest_llmspeed.baselines.store import FolderStore
+from pytest_llmspeed.engines.backend import Backend
 from pytest_llmspeed.errors import StoreError
 from pytest_llmspeed.messages import store as store_advice
 from pytest_llmspeed.metrics.sample import metric_of
 from pytest_llmspeed.quality.answers import Baseline, PlannedCheck
 from pytest_llmspeed.quality.snapshot import baseline_of
-from pytest_llmspeed.records.record import Backend, TestRecord
+from pytest_llmspeed.records.record import TestRecord
 from pytest_llmspeed.regression.session_test import Prior
 from pytest_llmspeed.regression.suite_test import learned_prior, teachers
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
+from pytest_llmspeed.engines.backend import Backend
+from pytest_llmspeed.engines.token_scores import TokenScores
 from pytest_llmspeed.metrics.exchange import Event, Exchange, Request
-from pytest_llmspeed.quality.scores import TokenScores
-from pytest_llmspeed.records.record import Backend
 from pytest_llmspeed.system.environment import Hardware
 
 if TYPE_CHECKING:

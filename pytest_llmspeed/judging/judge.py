@@ -19,7 +19,8 @@ from pytest_llmspeed.baselines.sessions import (
 from pytest_llmspeed.judging import quality as quality_judge
 from pytest_llmspeed.messages import busy as busy_advice
 from pytest_llmspeed.messages import speed
-from pytest_llmspeed.metrics.budgets import Budget, check
+from pytest_llmspeed.metrics.budget_checks import check
+from pytest_llmspeed.metrics.budgets import Budget, BudgetCheck
 from pytest_llmspeed.metrics.measurement import busy_strata
 from pytest_llmspeed.metrics.sample import metric_of
 from pytest_llmspeed.quality.answers import Probed
@@ -27,7 +28,6 @@ from pytest_llmspeed.records.record import TestRecord
 from pytest_llmspeed.regression.session_test import DEFAULT_PRIOR, Prior, compare
 from pytest_llmspeed.regression.verdicts import (
     CONSEQUENCES,
-    BudgetCheck,
     Comparison,
     Verdict,
     gravest,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_llmspeed.metrics.budgets import Budget, check
+from pytest_llmspeed.metrics.budget_checks import check
+from pytest_llmspeed.metrics.budgets import Budget
 from pytest_llmspeed.metrics.load_curve import Point
 from pytest_llmspeed.metrics.load_result import LoadResult
 from pytest_llmspeed.metrics.measurement import Measurement

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pytest_llmspeed.regression.verdicts import BudgetCheck, Comparison
+from pytest_llmspeed.metrics.budgets import BudgetCheck
+from pytest_llmspeed.regression.verdicts import Comparison
 
 UPDATE = "--llmspeed-update-baseline"
 NOT_BY_SESSIONS = "more sessions would not help: raise rounds=, or use a quieter machine"

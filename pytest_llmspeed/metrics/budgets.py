@@ -6,27 +6,49 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from math import isfinite, isnan
+from math import isfinite
 
-from pytest_llmspeed.errors import SettingsError, TooFewSamplesError, did_you_mean
-from pytest_llmspeed.messages.load import no_load, no_load_figure, no_slo, slo_missed
+from pytest_llmspeed.errors import SettingsError, did_you_mean
 from pytest_llmspeed.metrics.exchange import plain_text
-from pytest_llmspeed.metrics.load_figures import slo_broken
-from pytest_llmspeed.metrics.measurement import Measurement
-from pytest_llmspeed.metrics.sample import METRICS, TOKENS_PER_EVENT_LIMIT, Metric
-from pytest_llmspeed.metrics.summary import needed_samples, quantile
-from pytest_llmspeed.metrics.token_counts import DOUBTED
-from pytest_llmspeed.regression.verdicts import BudgetCheck
+from pytest_llmspeed.metrics.sample import METRICS, Metric
+from pytest_llmspeed.metrics.summary import needed_samples
 from pytest_llmspeed.system.environment import slug
 
 NARROWING = ("label", "backend", "environment")
-UNKNOWN_MEMORY = (
-    "the memory of this engine is not known: it is read on Linux, of engines that the run itself starts, "
-    "on a GPU of those in this process"
-)
 Slot = tuple[str, str | None, str | None]
 """Name, label and backend of a budget."""
 _STATISTIC = re.compile(r"median|mean|min|max|p[1-9][0-9]?")
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetCheck:
+    """One budget against what was measured.
+
+    `observed` is None where nothing could be measured, `reason` then says why, and the budget is
+    not kept. `kept` is None of a budget that was not checked in this run, for the `reason` given. `ci` is
+    a 95% interval of the statistic; a bound that the samples cannot give is None.
+    """
+
+    name: str
+    limit: float
+    observed: float | None
+    kept: bool | None
+    ci: tuple[float | None, float | None] | None = None
+    label: str | None = None
+    reason: str = ""
+
+    @property
+    def close_call(self) -> bool:
+        """True if the interval of the statistic reaches the limit (unless that is a plain zero).
+
+        A bound that is not known, for want of requests, reaches nothing.
+        """
+        if self.ci is None or self.observed is None or self.limit == 0:
+            return False
+        low, high = self.ci
+        if self.observed <= self.limit:
+            return high is not None and high >= self.limit
+        return low is not None and low <= self.limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,166 +248,3 @@ def requests_needed(budgets: Sequence[Budget], label: str | None, least: int) ->
     """Return how many rounds the budgets of a label need, at least `least`."""
     fitting = (b.needs_requests for b in budgets if b.label in (None, label))
     return max([least, *fitting])
-
-
-def check(budget: Budget, measurement: Measurement) -> BudgetCheck:
-    """Return whether the measurement keeps the budget, judged by the point estimate.
-
-    Each load is held against it by itself, all other requests together; the worst of them speaks. A
-    metric that no request gave, or a quantile of too few samples, is not kept: "not measured".
-    """
-    chosen = measurement.labelled(budget.label)
-    if budget.is_default and not chosen.samples:
-        return budget.not_checked("it applies to no measured request")
-    parts = [part for part in chosen.parts if part.load or budget.metric.per != "load"]
-    if chosen.parts and not parts:
-        return _not_measured(budget, no_load(budget.metric.key))
-    found = [_check(budget, part, measurement) for part in parts or [chosen]]
-    return max(found, key=lambda each: _severity(budget, each))
-
-
-def _severity(budget: Budget, found: BudgetCheck) -> tuple[bool, bool, float]:
-    """Not kept before kept, not measured before all, then by how bad the value is."""
-    observed = found.observed or 0.0
-    worse = observed if budget.metric.better == "lower" else -observed
-    return not found.kept, found.observed is None, worse
-
-
-def _check(budget: Budget, chosen: Measurement, whole: Measurement) -> BudgetCheck:
-    if reason := _unmeasurable(budget, chosen, whole):
-        return _not_measured(budget, reason)
-    if budget.metric.name == "error_rate":
-        return _check_error_rate(budget, chosen)
-    if budget.metric.name == "peak_memory":
-        return _check_peak_memory(budget, chosen)
-    if _is_one_figure(budget, chosen):
-        return _check_load(budget, chosen)
-    values = chosen.values(budget.metric.key)
-    try:
-        observed = _statistic(budget, values)
-    except TooFewSamplesError as few:
-        return _not_measured(budget, str(few))
-    kept = not budget.metric.worse(observed, budget.limit)
-    return BudgetCheck(budget.name, budget.limit, observed, kept, _interval(budget, values), budget.label)
-
-
-def _is_one_figure(budget: Budget, chosen: Measurement) -> bool:
-    """True of what a load has one value of: its own figures, and the throughput of its whole window."""
-    whole_window = budget.metric.name == "throughput" and budget.statistic in ("median", "mean")
-    return budget.metric.per == "load" or (whole_window and chosen.load is not None)
-
-
-def _check_load(budget: Budget, chosen: Measurement) -> BudgetCheck:
-    load, metric = chosen.load, budget.metric
-    observed = load.figure(metric.key) if load else None
-    if load is None or observed is None:
-        no_limits = metric.name == "goodput" and load is not None and not load.slo
-        return _not_measured(budget, no_slo() if no_limits else no_load_figure(metric.key))
-    blocks = load.blocks.get(metric.key)
-    interval = _mean_interval(blocks) if blocks else None
-    kept = not metric.worse(observed, budget.limit)
-    reason = ""
-    if metric.name == "goodput" and not kept:
-        reason = slo_missed(slo_broken(load.samples, load.slo), load.slo, len(load.failures))
-    return BudgetCheck(budget.name, budget.limit, observed, kept, interval, budget.label, reason)
-
-
-def _not_measured(budget: Budget, reason: str) -> BudgetCheck:
-    return BudgetCheck(budget.name, budget.limit, None, False, None, budget.label, reason)
-
-
-def _unmeasurable(budget: Budget, chosen: Measurement, whole: Measurement) -> str | None:
-    """Why the budget's metric has no value, or None where it has."""
-    if not chosen.samples:
-        if budget.label is None:
-            return "no request was measured"
-        return f"no request has the label {budget.label!r}; labels seen: {list(whole.labels)}"
-    if budget.metric.per != "request" or chosen.values(budget.metric.key):
-        return None
-    if len(chosen.failures) == len(chosen.samples):
-        return f"all {len(chosen.samples)} requests failed: {chosen.samples[-1].error}"
-    return _no_figure(budget.metric, chosen)
-
-
-def _no_figure(metric: Metric, chosen: Measurement) -> str:
-    """Why requests that succeeded have no value of a metric."""
-    succeeded = [sample for sample in chosen.samples if sample.ok]
-    if all("non_streaming" in s.flags for s in succeeded) and metric.name != "throughput":
-        return "the answers were not streamed, so only their end-to-end time is known"
-    if metric.name in ("tpot", "itl", "throughput"):
-        return _no_token_figure(metric.name, chosen)
-    return f"no request gave a value of {metric.key}"
-
-
-def _no_token_figure(metric: str, chosen: Measurement) -> str:
-    succeeded = [sample for sample in chosen.samples if sample.ok]
-    if all(sample.output_tokens is None for sample in succeeded):
-        if any(DOUBTED in sample.flags for sample in succeeded):
-            return (
-                "the server's token counts (usage) contradict what it streamed, so they are not used: "
-                "set tokenizer= in the llm_backend mark to a folder or hub id"
-            )
-        return (
-            "the server gave no token counts (usage) and no tokenizer is configured: "
-            "set tokenizer= in the llm_backend mark to a folder or hub id"
-        )
-    if all("buffered" in sample.flags for sample in succeeded):
-        return "all text arrived in one read, so there is no time between tokens: is a proxy buffering?"
-    if metric == "itl" and any(len(sample.itl_ms) for sample in succeeded):
-        return f"events carry more than {TOKENS_PER_EVENT_LIMIT} tokens each; use tpot_ms"
-    return "the answers had fewer than two tokens: raise max_tokens"
-
-
-def _statistic(budget: Budget, values: Sequence[float]) -> float:
-    if budget.quantile is not None:
-        return quantile(values, budget.quantile)
-    return {"mean": lambda: sum(values) / len(values), "min": lambda: min(values)}.get(
-        budget.statistic, lambda: max(values)
-    )()
-
-
-def _interval(budget: Budget, values: Sequence[float]) -> tuple[float | None, float | None] | None:
-    """A 95 % interval: of a quantile by order statistics, of a mean by Student's t."""
-    if len(values) < 2 or budget.statistic in ("min", "max"):
-        return None
-    if budget.quantile is None:
-        return _mean_interval(values)
-    from scipy.stats import quantile_test
-
-    ci = quantile_test(values, p=budget.quantile).confidence_interval(0.95)
-    return _or_none(float(ci.low)), _or_none(float(ci.high))
-
-
-def _mean_interval(values: Sequence[float]) -> tuple[float, float]:
-    from statistics import fmean, stdev
-
-    from pytest_llmspeed.metrics.stats import t_quantile
-
-    half = t_quantile(0.975, len(values) - 1) * stdev(values) / len(values) ** 0.5
-    return fmean(values) - half, fmean(values) + half
-
-
-def _or_none(value: float) -> float | None:
-    return None if isnan(value) or not isfinite(value) else value
-
-
-def _check_error_rate(budget: Budget, chosen: Measurement) -> BudgetCheck:
-    from scipy.stats import binomtest
-
-    failed, total = len(chosen.failures), len(chosen.samples)
-    ci = binomtest(failed, total).proportion_ci(0.95, method="wilson")
-    return BudgetCheck(
-        name=budget.name,
-        limit=budget.limit,
-        observed=failed / total,
-        kept=failed / total <= budget.limit,
-        ci=(float(ci.low), float(ci.high)),
-        label=budget.label,
-    )
-
-
-def _check_peak_memory(budget: Budget, chosen: Measurement) -> BudgetCheck:
-    peak_mib = chosen.peak_memory_mib
-    if peak_mib is None:
-        return _not_measured(budget, UNKNOWN_MEMORY)
-    return BudgetCheck(budget.name, budget.limit, peak_mib, peak_mib <= budget.limit, None, budget.label)

@@ -10,6 +10,7 @@ from pytest_llmspeed.metrics.load_curve import Curve
 from pytest_llmspeed.metrics.load_result import LoadResult
 from pytest_llmspeed.metrics.sample import METRICS, Sample
 from pytest_llmspeed.metrics.summary import Summary, quantile, spelled_out, summarise
+from pytest_llmspeed.system.neighbours import Neighbour
 
 LEAST_QUIET = 5
 """So many undisturbed requests are enough to leave the disturbed ones out."""
@@ -19,14 +20,6 @@ WHOLE_LOAD = ("throughput_tps", "requests_per_s")
 COUNTED_CALLS = ("measure", "load", "sdk")
 SHOWN_METRICS = ("ttft_ms", "tpot_ms", "e2e_ms", "throughput_tps")
 SUMMARY_METRICS = (*(m.key for m in METRICS.values() if m.per == "request"), *SPECULATION)
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbour:
-    """Another program on the machine, and how many cores it used on average."""
-
-    name: str
-    cores: float
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -23,6 +23,7 @@ from typing import Literal
 
 from pytest_llmspeed.metrics.exchange import Event, Exchange, TokenSource, plain_text
 from pytest_llmspeed.metrics.token_counts import builtin_count, visible_tokens
+from pytest_llmspeed.system.neighbours import BUSY_SHARE
 
 Direction = Literal["lower", "higher"]
 CallKind = Literal["generate", "measure", "rounds", "load", "sdk"]
@@ -77,10 +78,6 @@ def metric_of(key: str) -> Metric:
 
 TOKENS_PER_EVENT_LIMIT = 1.05
 """ITL means a gap between tokens only where events carry about one token each."""
-
-
-BUSY_SHARE = 0.1
-"""A request whose engine lost this share of its processor time to others, or more, is disturbed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_llmspeed.engines.base import Engine
-    from pytest_llmspeed.metrics.budgets import Budget
+    from pytest_llmspeed.metrics.budgets import Budget, BudgetCheck
     from pytest_llmspeed.plugin.test_plan import Choice, TestPlan
     from pytest_llmspeed.quality.probe import Probe
     from pytest_llmspeed.recording.recorder import Recorder
     from pytest_llmspeed.records.record import TestRecord
-    from pytest_llmspeed.regression.verdicts import BudgetCheck
     from pytest_llmspeed.run import Run
 
 BACKEND, BUDGET, QUALITY = "llm_backend", "llm_budget", "llm_quality"

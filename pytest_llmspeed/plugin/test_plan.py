@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 
 from pytest_llmspeed.engines.base import EngineSpec
 from pytest_llmspeed.errors import SettingsError
-from pytest_llmspeed.metrics.budgets import Budget, in_environment
+from pytest_llmspeed.metrics.budgets import Budget, BudgetCheck, in_environment
 from pytest_llmspeed.metrics.exchange import plain_text
 from pytest_llmspeed.quality.answers import PlannedCheck
-from pytest_llmspeed.regression.verdicts import BudgetCheck
 from pytest_llmspeed.settings import BackendMark
 
 LONGEST_VALUE = 24

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from pytest_llmspeed.engines.token_scores import TokenScores
 from pytest_llmspeed.quality.prompts import PromptSet
-from pytest_llmspeed.quality.scores import TokenScores
 
 Scorer = Callable[[str | tuple[Mapping[str, object], ...], str], float]
 """A user's own: prompt and answer → score, the higher the better."""

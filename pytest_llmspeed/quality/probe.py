@@ -14,6 +14,7 @@ from statistics import fmean
 from typing import TypeVar
 
 from pytest_llmspeed.engines.base import Engine, TokenScorer, scorer_of
+from pytest_llmspeed.engines.token_scores import TokenScores
 from pytest_llmspeed.errors import GenerationError, hides_our_frames
 from pytest_llmspeed.messages import quality
 from pytest_llmspeed.metrics.exchange import Exchange, LimitField
@@ -28,7 +29,7 @@ from pytest_llmspeed.quality.answers import (
 )
 from pytest_llmspeed.quality.contracts import not_kept
 from pytest_llmspeed.quality.prompts import QualityPrompt
-from pytest_llmspeed.quality.scores import ASKED_TOP, TokenChange, TokenScores, pooled, token_changes
+from pytest_llmspeed.quality.scores import ASKED_TOP, TokenChange, pooled, token_changes
 from pytest_llmspeed.system.event_loop import LoopThread
 
 __tracebackhide__ = hides_our_frames

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, zip_longest
-from math import exp, inf, log
+from itertools import zip_longest
+from math import exp, log
 from statistics import fmean
+
+from pytest_llmspeed.engines.token_scores import TokenScores
 
 STORED_TOP = 8
 """So many of the likeliest tokens of each position are kept with a baseline."""
@@ -22,35 +24,6 @@ LEAST_SHARE = 1e-7
 
 Top = Sequence[tuple[int, float]]
 """The likeliest tokens of one position with their log-probabilities, likeliest first."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenScores:
-    """The log-probability of each token of an answer, given its prompt and the tokens before it.
-
-    `top` holds for each position its likeliest tokens, likeliest first, as many for each.
-    """
-
-    token_ids: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    top: tuple[tuple[tuple[int, float], ...], ...]
-
-    def cut(self, width: int) -> TokenScores:
-        """The same with fewer of the likeliest tokens."""
-        return TokenScores(self.token_ids, self.logprobs, tuple(top[:width] for top in self.top))
-
-    @property
-    def are_numbers(self) -> bool:
-        """False where a log-probability is NaN or +Inf; -Inf is that of a token that is impossible."""
-        listed = (logprob for top in self.top for _, logprob in top)
-        return all(logprob < inf for logprob in chain(self.logprobs, listed))
-
-    @property
-    def shortfalls(self) -> tuple[float, ...]:
-        """By how much each token lies below the likeliest one of its position; 0 for that one itself."""
-        return tuple(
-            max(0.0, top[0][1] - logprob) for logprob, top in zip(self.logprobs, self.top, strict=True)
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,9 @@ from dataclasses import asdict
 from itertools import chain
 from typing import Any
 
+from pytest_llmspeed.engines.token_scores import TokenScores
 from pytest_llmspeed.quality.answers import Baseline, CheckedAnswer, CheckedSet, NoiseFloor
-from pytest_llmspeed.quality.scores import LEAST_LOGPROB, STORED_TOP, TokenScores
+from pytest_llmspeed.quality.scores import LEAST_LOGPROB, STORED_TOP
 
 PLAIN = ("prompt", "hash", "finish_reason", "prompt_tokens", "kept", "score", "repeated", "repeated_beside")
 

@@ -13,10 +13,11 @@ from threading import RLock
 from pytest_llmspeed.metrics.exchange import Exchange, Request, plain_text
 from pytest_llmspeed.metrics.load_curve import Curve
 from pytest_llmspeed.metrics.load_result import LoadResult
-from pytest_llmspeed.metrics.measurement import Measurement, Neighbour
-from pytest_llmspeed.metrics.sample import BUSY_SHARE, CallKind, Sample, sample_of
+from pytest_llmspeed.metrics.measurement import Measurement
+from pytest_llmspeed.metrics.sample import CallKind, Sample, sample_of
 from pytest_llmspeed.system import clock
 from pytest_llmspeed.system.cpu import CPUWatch
+from pytest_llmspeed.system.neighbours import BUSY_SHARE, Neighbour
 
 
 @dataclass(frozen=True, slots=True)

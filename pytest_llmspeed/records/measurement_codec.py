@@ -8,9 +8,10 @@ from typing import Any
 
 from pytest_llmspeed.metrics.load_curve import Curve, Point
 from pytest_llmspeed.metrics.load_result import LoadResult
-from pytest_llmspeed.metrics.measurement import SUMMARY_METRICS, Measurement, Neighbour
+from pytest_llmspeed.metrics.measurement import SUMMARY_METRICS, Measurement
 from pytest_llmspeed.records.load_codec import load_from_builtins, load_to_builtins
 from pytest_llmspeed.records.sample_codec import rounded, sample_to_builtins, samples_from_builtins
+from pytest_llmspeed.system.neighbours import Neighbour
 
 
 def measurement_to_builtins(measurement: Measurement, *, text: bool) -> dict[str, Any]:

@@ -10,41 +10,18 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, cast
 
-from pytest_llmspeed.metrics.exchange import plain_text
+from pytest_llmspeed.engines.backend import Backend
+from pytest_llmspeed.metrics.budgets import BudgetCheck
 from pytest_llmspeed.metrics.measurement import Measurement, busy_strata
 from pytest_llmspeed.quality import findings
 from pytest_llmspeed.quality.findings import SetFindings
 from pytest_llmspeed.records.load_codec import load_to_stored
 from pytest_llmspeed.records.measurement_codec import measurement_from_builtins, measurement_to_builtins
 from pytest_llmspeed.records.sample_codec import rounded, samples_to_stored
-from pytest_llmspeed.regression.verdicts import BudgetCheck, Comparison, Verdict
+from pytest_llmspeed.regression.verdicts import Comparison, Verdict
 from pytest_llmspeed.text.harmless import encodable_all
 
 SCHEMA = "llmspeed/1"
-
-
-@dataclass(frozen=True, slots=True)
-class Backend:
-    """The engine that a test ran on.
-
-    `precision_source` is "asked" where nothing but the request is known of the precision. `load_s` is
-    how long its start took, its libraries imported; None where it was running already. These two,
-    `versions` and `options` are recorded, the rest is keyed.
-    """
-
-    name: str
-    model: str | None = None
-    revision: str | None = None
-    precision: str | None = None
-    prefix_cache: str = "unknown"
-    options: Mapping[str, Any] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
-    precision_source: str | None = None
-    load_s: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("name", "model", "revision", "precision", "prefix_cache", "precision_source"):
-            object.__setattr__(self, name, plain_text(getattr(self, name)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,37 +107,6 @@ def _same(one: float | None, other: float | None) -> bool:
     return one is not None and other is not None and isclose(one, other, rel_tol=ROUNDING)
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetCheck:
-    """One budget against what was measured.
-
-    `observed` is None where nothing could be measured, `reason` then says why, and the budget is
-    not kept. `kept` is None of a budget that was not checked in this run, for the `reason` given. `ci` is
-    a 95% interval of the statistic; a bound that the samples cannot give is None.
-    """
-
-    name: str
-    limit: float
-    observed: float | None
-    kept: bool | None
-    ci: tuple[float | None, float | None] | None = None
-    label: str | None = None
-    reason: str = ""
-
-    @property
-    def close_call(self) -> bool:
-        """True if the interval of the statistic reaches the limit (unless that is a plain zero).
-
-        A bound that is not known, for want of requests, reaches nothing.
-        """
-        if self.ci is None or self.observed is None or self.limit == 0:
-            return False
-        low, high = self.ci
-        if self.observed <= self.limit:
-            return high is not None and high >= self.limit
-        return low is not None and low <= self.limit
-
-
 def severity(found: Comparison) -> tuple[int, float]:
     """Return what comparisons are ordered by, the worst largest: gravity, then change for the worse."""
     order = list(Verdict)

@@ -15,10 +15,11 @@ from pytest_llmspeed.messages.speed import (
     slower_beside,
     suite_shift,
 )
+from pytest_llmspeed.metrics.budgets import BudgetCheck
 from pytest_llmspeed.metrics.sample import METRICS, metric_of
 from pytest_llmspeed.quality.findings import SetFindings, Word
 from pytest_llmspeed.records.record import SuiteVerdict, TestRecord
-from pytest_llmspeed.regression.verdicts import BudgetCheck, Comparison, Verdict, worst_of_each_metric
+from pytest_llmspeed.regression.verdicts import Comparison, Verdict, worst_of_each_metric
 from pytest_llmspeed.reports.folding import advice_of, cut
 
 HEADERS = ("test", "metric", "baseline", "now", "change", "verdict")

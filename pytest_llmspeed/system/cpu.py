@@ -6,9 +6,8 @@ import os
 from collections import deque
 from dataclasses import dataclass
 
-from pytest_llmspeed.metrics.measurement import Neighbour
-from pytest_llmspeed.metrics.sample import BUSY_SHARE
 from pytest_llmspeed.system import clock, processes
+from pytest_llmspeed.system.neighbours import BUSY_SHARE, Neighbour
 
 STAT = "/proc/stat"
 SHORTEST_LOOK_S = 0.1

@@ -15,13 +15,15 @@ from pytest_llmspeed.baselines.store import FolderStore
 from pytest_llmspeed.cli import baseline
 from pytest_llmspeed.cli.compare import compare
 from pytest_llmspeed.cli.prune import prune
+from pytest_llmspeed.engines.backend import Backend
 from pytest_llmspeed.errors import LLMSpeedError, StoreError
+from pytest_llmspeed.metrics.budgets import BudgetCheck
 from pytest_llmspeed.metrics.load_result import LoadResult
 from pytest_llmspeed.metrics.measurement import Measurement
 from pytest_llmspeed.metrics.sample import Sample
 from pytest_llmspeed.quality.snapshot import baseline_of
-from pytest_llmspeed.records.record import Backend, RunRecord, TestRecord, run_to_builtins, run_to_stored
-from pytest_llmspeed.regression.verdicts import BudgetCheck, Comparison, Verdict
+from pytest_llmspeed.records.record import RunRecord, TestRecord, run_to_builtins, run_to_stored
+from pytest_llmspeed.regression.verdicts import Comparison, Verdict
 
 NOW = datetime(2026, 4, 1, tzinfo=UTC)
 CHANGES = (None, True, 7, -1, 0.5, 1e300, 10**400, "x", "", [], {}, [None], {"x": "y"}, "DELETE")

@@ -11,14 +11,9 @@ from pytest_llmspeed.baselines.sessions import (
     sessions_of_run,
     window,
 )
+from pytest_llmspeed.engines.backend import Backend
 from pytest_llmspeed.metrics.measurement import Measurement
-from pytest_llmspeed.records.record import (
-    Backend,
-    RunRecord,
-    TestRecord,
-    run_to_builtins,
-    test_to_builtins,
-)
+from pytest_llmspeed.records.record import RunRecord, TestRecord, run_to_builtins, test_to_builtins
 from pytest_llmspeed.regression.verdicts import Verdict
 
 KEY = {"backend": "tiny", "precision": "fp32", "workload": ["measure chat"]}

@@ -6,10 +6,11 @@ import os
 import pytest
 
 from pytest_llmspeed.baselines.store import FolderStore
+from pytest_llmspeed.engines.backend import Backend
 from pytest_llmspeed.errors import StoreError
 from pytest_llmspeed.metrics.measurement import Measurement
 from pytest_llmspeed.metrics.sample import Sample
-from pytest_llmspeed.records.record import Backend, RunRecord, TestRecord, run_to_builtins
+from pytest_llmspeed.records.record import RunRecord, TestRecord, run_to_builtins
 from pytest_llmspeed.regression.verdicts import Verdict
 
 

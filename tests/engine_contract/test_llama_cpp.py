@@ -14,8 +14,8 @@ from helpers.smollm2_files import smollm2_gguf
 from pytest_llmspeed import EngineError, Event, Exchange, GenerationError, Request
 from pytest_llmspeed.engines.base import EngineSpec
 from pytest_llmspeed.engines.local._llama_cpp import LlamaCppEngine
+from pytest_llmspeed.engines.token_scores import TokenScores
 from pytest_llmspeed.metrics.sample import sample_of
-from pytest_llmspeed.quality.scores import TokenScores
 from pytest_llmspeed.system import clock
 from pytest_llmspeed.system.memory import MemoryWatch
 

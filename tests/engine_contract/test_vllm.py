@@ -20,8 +20,8 @@ from pytest_llmspeed.engines.base import EngineSpec
 from pytest_llmspeed.engines.local._vllm import VLLMEngine
 from pytest_llmspeed.engines.pool import Pool
 from pytest_llmspeed.engines.servers._server import VLLMServer
+from pytest_llmspeed.engines.token_scores import TokenScores
 from pytest_llmspeed.metrics.sample import Sample, sample_of
-from pytest_llmspeed.quality.scores import TokenScores
 
 pytestmark = pytest.mark.engines("vllm")
 ROUNDS = 10

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from pytest_llmspeed.baselines.sessions import Session, session_of_test, window
+from pytest_llmspeed.engines.backend import Backend
 from pytest_llmspeed.judging.judge import Case
 from pytest_llmspeed.metrics.budgets import parse_budgets
 from pytest_llmspeed.metrics.measurement import Measurement
 from pytest_llmspeed.metrics.sample import Sample
-from pytest_llmspeed.records.record import Backend, TestRecord, test_to_builtins
+from pytest_llmspeed.records.record import TestRecord, test_to_builtins
 
 SHAPE = (1.0, 1.015, 0.992, 1.031, 1.007, 0.988, 1.022, 1.001, 0.996, 1.01)
 LEVELS = (1.0, 1.01, 0.99, 1.02, 0.98)

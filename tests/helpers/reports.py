@@ -2,10 +2,12 @@
 
 from typing import Any
 
+from pytest_llmspeed.engines.backend import Backend
+from pytest_llmspeed.metrics.budgets import BudgetCheck
 from pytest_llmspeed.metrics.measurement import Measurement
 from pytest_llmspeed.metrics.sample import Sample
-from pytest_llmspeed.records.record import Backend, RunRecord, TestRecord
-from pytest_llmspeed.regression.verdicts import BudgetCheck, Verdict
+from pytest_llmspeed.records.record import RunRecord, TestRecord
+from pytest_llmspeed.regression.verdicts import Verdict
 
 SHAPE = (1.0, 1.015, 0.992, 1.031, 1.007, 0.988, 1.022, 1.001, 0.996, 1.01)
 CHAT = "test_chat.py::test_chat"

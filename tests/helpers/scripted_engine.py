@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pytest_llmspeed import Backend, EngineError, EngineSpec, Event, Exchange, Hardware, Request, Usage
-from pytest_llmspeed.quality.scores import TokenScores
+from pytest_llmspeed.engines.token_scores import TokenScores
 
 START_S = -1_000_000
 """Long before any clock of a machine, which counts from its start: no schedule finds the script late."""

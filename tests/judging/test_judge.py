@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from pytest_llmspeed.baselines.update import may_be_stored
+from pytest_llmspeed.engines.backend import Backend
 from pytest_llmspeed.judging.judge import Policy, compared_metrics, gated_metrics, judge
 from pytest_llmspeed.metrics.budgets import parse_budgets
-from pytest_llmspeed.records.record import Backend
 from pytest_llmspeed.regression.verdicts import Verdict
 
 DEFAULT, STRICT, REQUIRED = Policy(), Policy(strict=True), Policy(require_baseline=True)

@@ -3,7 +3,8 @@
 import pytest
 
 from pytest_llmspeed.messages import speed
-from pytest_llmspeed.regression.verdicts import BudgetCheck, Comparison, Verdict
+from pytest_llmspeed.metrics.budgets import BudgetCheck
+from pytest_llmspeed.regression.verdicts import Comparison, Verdict
 
 SLOWER = Comparison(
     Verdict.SLOWER,

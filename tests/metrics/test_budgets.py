@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pytest_llmspeed.errors import SettingsError
+from pytest_llmspeed.metrics.budget_checks import check
 from pytest_llmspeed.metrics.budgets import (
-    check,
     default_budgets,
     enough_rounds,
     in_environment,

@@ -1,7 +1,8 @@
 """A missed goodput says which limits of the slo were broken, and how often."""
 
 from pytest_llmspeed.messages.speed import budget_missed
-from pytest_llmspeed.metrics.budgets import check, parse_budgets
+from pytest_llmspeed.metrics.budget_checks import check
+from pytest_llmspeed.metrics.budgets import parse_budgets
 from pytest_llmspeed.metrics.load_result import LoadResult
 from pytest_llmspeed.metrics.measurement import Measurement
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from scipy.stats import binom
 
+from pytest_llmspeed.engines.token_scores import TokenScores
 from pytest_llmspeed.messages import quality
 from pytest_llmspeed.quality.answers import (
     Baseline,
@@ -24,7 +25,6 @@ from pytest_llmspeed.quality.answers import (
 from pytest_llmspeed.quality.checks import findings_of
 from pytest_llmspeed.quality.findings import Finding, SetFindings, Word, from_builtins, to_builtins
 from pytest_llmspeed.quality.prompts import PromptSet
-from pytest_llmspeed.quality.scores import TokenScores
 from pytest_llmspeed.quality.snapshot import hash_of
 
 EXACT = NoiseFloor(is_exact=True)

@@ -7,15 +7,9 @@ from math import exp, inf, isfinite, log, nan
 import pytest
 from scipy.stats import entropy
 
+from pytest_llmspeed.engines.token_scores import TokenScores
 from pytest_llmspeed.quality.answers import NoiseFloor
-from pytest_llmspeed.quality.scores import (
-    ScoreChange,
-    TokenScores,
-    first_divergence,
-    gap_at,
-    token_changes,
-    truncated_kl,
-)
+from pytest_llmspeed.quality.scores import ScoreChange, first_divergence, gap_at, token_changes, truncated_kl
 from pytest_llmspeed.quality.thresholds import coarser, kl_limit, near_tie_nats
 
 

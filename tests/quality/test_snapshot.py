@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_llmspeed.engines.token_scores import TokenScores
 from pytest_llmspeed.quality.answers import CheckedAnswer, CheckedSet, NoiseFloor
-from pytest_llmspeed.quality.scores import STORED_TOP, TokenScores
+from pytest_llmspeed.quality.scores import STORED_TOP
 from pytest_llmspeed.quality.snapshot import PLAIN, baseline_of, hash_of, to_stored
 
 

@@ -8,10 +8,11 @@ import execnet
 import numpy as np
 import pytest
 
+from pytest_llmspeed.engines.backend import Backend
+from pytest_llmspeed.metrics.budgets import BudgetCheck
 from pytest_llmspeed.metrics.measurement import Measurement
 from pytest_llmspeed.records.record import (
     SCHEMA,
-    Backend,
     RunRecord,
     Side,
     TestRecord,
@@ -19,7 +20,7 @@ from pytest_llmspeed.records.record import (
     test_from_builtins,
     test_to_builtins,
 )
-from pytest_llmspeed.regression.verdicts import BudgetCheck, Comparison, Verdict
+from pytest_llmspeed.regression.verdicts import Comparison, Verdict
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 import pytest
 
+from pytest_llmspeed.metrics.budgets import BudgetCheck
 from pytest_llmspeed.regression.verdicts import (
     CONSEQUENCES,
-    BudgetCheck,
     Comparison,
     Verdict,
     gravest,

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from pytest_llmspeed.engines.backend import Backend
 from pytest_llmspeed.messages import busy as busy_advice
 from pytest_llmspeed.messages import speed
+from pytest_llmspeed.metrics.budgets import BudgetCheck
 from pytest_llmspeed.metrics.measurement import Measurement
 from pytest_llmspeed.metrics.sample import Sample
-from pytest_llmspeed.records.record import Backend, Side, SuiteShift, SuiteVerdict, TestRecord
-from pytest_llmspeed.regression.verdicts import BudgetCheck, Comparison, Verdict
+from pytest_llmspeed.records.record import Side, SuiteShift, SuiteVerdict, TestRecord
+from pytest_llmspeed.regression.verdicts import Comparison, Verdict
 from pytest_llmspeed.reports.markdown import markdown
 from pytest_llmspeed.reports.terminal import closing_section
 

@@ -2,8 +2,9 @@
 
 import pytest
 
+from pytest_llmspeed.engines.backend import Backend
 from pytest_llmspeed.metrics.measurement import Measurement
-from pytest_llmspeed.records.record import Backend, Side, TestRecord
+from pytest_llmspeed.records.record import Side, TestRecord
 from pytest_llmspeed.reports.engines_compared import side_by_side
 
 TEST = "test_chat.py::test_chat"

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from pytest_llmspeed.errors import StoreError
+from pytest_llmspeed.metrics.budgets import BudgetCheck
 from pytest_llmspeed.metrics.measurement import Measurement
 from pytest_llmspeed.records.record import TestRecord
-from pytest_llmspeed.regression.verdicts import BudgetCheck, Comparison, Verdict
+from pytest_llmspeed.regression.verdicts import Comparison, Verdict
 from pytest_llmspeed.reports.files import write_report
 from pytest_llmspeed.reports.rows import counts
 from pytest_llmspeed.reports.terminal import closing_section

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pytest_llmspeed.engines import gguf
+from pytest_llmspeed.engines.backend import Backend
 from pytest_llmspeed.engines.base import EngineSpec
 from pytest_llmspeed.engines.local.llama_model import LlamaModel, LlamaPieces
 from pytest_llmspeed.engines.local.token_stream import Answering, OnEvent, across, in_worker
 from pytest_llmspeed.engines.model_files import ModelSource
+from pytest_llmspeed.engines.token_scores import TokenScores
 from pytest_llmspeed.errors import EngineError
 from pytest_llmspeed.metrics.exchange import Exchange, Request
-from pytest_llmspeed.quality.scores import TokenScores
-from pytest_llmspeed.records.record import Backend
 from pytest_llmspeed.system import clock, machine
 from pytest_llmspeed.system.environment import Hardware
 

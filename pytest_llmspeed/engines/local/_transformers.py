@@ -9,16 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from typing import Any, ClassVar, Self
 
+from pytest_llmspeed.engines.backend import Backend
 from pytest_llmspeed.engines.base import EngineSpec
 from pytest_llmspeed.engines.local import precision
 from pytest_llmspeed.engines.local.token_stream import OnEvent, across, in_worker
 from pytest_llmspeed.engines.local.transformers_generation import Generation, encoded, set_aside_defaults
 from pytest_llmspeed.engines.local.transformers_scoring import score
 from pytest_llmspeed.engines.model_files import ModelSource
+from pytest_llmspeed.engines.token_scores import TokenScores
 from pytest_llmspeed.errors import EngineError, GenerationError
 from pytest_llmspeed.metrics.exchange import Exchange, Request
-from pytest_llmspeed.quality.scores import TokenScores
-from pytest_llmspeed.records.record import Backend
 from pytest_llmspeed.system import clock
 from pytest_llmspeed.system.environment import Hardware
 

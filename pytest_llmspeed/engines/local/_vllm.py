@@ -11,6 +11,7 @@ from contextlib import aclosing, contextmanager
 from itertools import count
 from typing import Any, ClassVar, Self
 
+from pytest_llmspeed.engines.backend import Backend
 from pytest_llmspeed.engines.base import ANY_OPTION, EngineSpec
 from pytest_llmspeed.engines.local.child_output import ChildOutput
 from pytest_llmspeed.engines.local.child_watchdog import OrphanGuard
@@ -25,10 +26,9 @@ from pytest_llmspeed.engines.local.vllm_arguments import (
 )
 from pytest_llmspeed.engines.local.vllm_output import Answer, prompt_tokens, sampling, scores, scoring
 from pytest_llmspeed.engines.model_files import ModelSource
+from pytest_llmspeed.engines.token_scores import TokenScores
 from pytest_llmspeed.errors import EngineError, GenerationError
 from pytest_llmspeed.metrics.exchange import Event, Exchange, Request
-from pytest_llmspeed.quality.scores import TokenScores
-from pytest_llmspeed.records.record import Backend
 from pytest_llmspeed.system import clock
 from pytest_llmspeed.system.environment import Hardware
 

@@ -18,9 +18,9 @@ from pytest_llmspeed.engines.local.token_stream import (
     no_template,
     too_long,
 )
+from pytest_llmspeed.engines.token_scores import TokenScores
 from pytest_llmspeed.errors import GenerationError
 from pytest_llmspeed.metrics.exchange import Exchange, Request
-from pytest_llmspeed.quality.scores import TokenScores
 
 LONGEST_PIECE = 512
 """Bytes of the longest token that any vocabulary holds: runs of spaces are longer than words."""

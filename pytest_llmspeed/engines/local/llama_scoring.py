@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pytest_llmspeed.quality.scores import TokenScores
+from pytest_llmspeed.engines.token_scores import TokenScores
 
 
 def score(llama: Any, prompt: Sequence[int], token_ids: Sequence[int], top: int) -> TokenScores:

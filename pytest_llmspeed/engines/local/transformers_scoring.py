@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytest_llmspeed.engines.local.transformers_generation import context_length
-from pytest_llmspeed.quality.scores import TokenScores
+from pytest_llmspeed.engines.token_scores import TokenScores
 
 
 def score(model: Any, prompt: Any, token_ids: Sequence[int], top: int) -> TokenScores:

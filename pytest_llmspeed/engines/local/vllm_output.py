@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pytest_llmspeed.engines.token_scores import TokenScores
 from pytest_llmspeed.errors import did_you_mean
 from pytest_llmspeed.metrics.exchange import Event, Exchange, Request, Speculation, Usage
-from pytest_llmspeed.quality.scores import TokenScores
 
 OURS = frozenset(
     {"detokenize", "max_tokens", "n", "output_kind", "skip_clone", "stream_interval", "temperature"}

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar, Self
 
+from pytest_llmspeed.engines.backend import Backend
 from pytest_llmspeed.engines.base import AUTO, EngineSpec
 from pytest_llmspeed.engines.servers.reachability import (
     KEY_VARIABLE,
@@ -21,10 +22,9 @@ from pytest_llmspeed.engines.servers.reachability import (
 )
 from pytest_llmspeed.engines.servers.scoring import ServerScorer
 from pytest_llmspeed.engines.token_counter import TokenCounter
+from pytest_llmspeed.engines.token_scores import TokenScores
 from pytest_llmspeed.errors import GenerationError, hides_our_frames
 from pytest_llmspeed.metrics.exchange import Event, Exchange, Request
-from pytest_llmspeed.quality.scores import TokenScores
-from pytest_llmspeed.records.record import Backend
 from pytest_llmspeed.system.environment import Hardware
 from pytest_llmspeed.transport.address import BaseURL
 from pytest_llmspeed.transport.client import HTTPClient

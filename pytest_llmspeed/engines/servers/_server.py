@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import Any, ClassVar, Self
 
 from pytest_llmspeed.engines import gguf
+from pytest_llmspeed.engines.backend import Backend
 from pytest_llmspeed.engines.base import AUTO, EngineSpec
 from pytest_llmspeed.engines.servers import custom_server, recipes
 from pytest_llmspeed.engines.servers._openai import DECLARABLE, OpenAIEngine
@@ -28,10 +29,9 @@ from pytest_llmspeed.engines.servers.recipes import Recipe
 from pytest_llmspeed.engines.servers.server_facts import ServerFacts
 from pytest_llmspeed.engines.servers.tokenize_endpoint import ServerTokenCounter
 from pytest_llmspeed.engines.token_counter import TokenCounter
+from pytest_llmspeed.engines.token_scores import TokenScores
 from pytest_llmspeed.errors import EngineError, hides_our_frames
 from pytest_llmspeed.metrics.exchange import Event, Exchange, Request
-from pytest_llmspeed.quality.scores import TokenScores
-from pytest_llmspeed.records.record import Backend
 from pytest_llmspeed.system import clock, machine
 from pytest_llmspeed.system.environment import Hardware
 from pytest_llmspeed.text.secret import arguments_without_secrets

@@ -13,7 +13,8 @@ from pytest_llmspeed import EngineSpec, GenerationError, Request
 from pytest_llmspeed.engines.base import TokenScorer
 from pytest_llmspeed.engines.local._tiny import TinyEngine
 from pytest_llmspeed.engines.local._transformers import TransformersEngine
-from pytest_llmspeed.quality.scores import ScoreChange, TokenScores, token_changes, truncated_kl
+from pytest_llmspeed.engines.token_scores import TokenScores
+from pytest_llmspeed.quality.scores import ScoreChange, token_changes, truncated_kl
 
 if TYPE_CHECKING:
     from pathlib import Path
