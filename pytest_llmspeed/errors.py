@@ -54,6 +54,7 @@ class TooFewSamplesError(LLMSpeedError):
 
     def __init__(self, quantile: float, n: int, needed: int) -> None:
         super().__init__(f"p{quantile * 100:g} needs at least {needed} samples, there are {n}")
+        self.quantile = quantile
         self.n = n
         self.needed = needed
 

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pytest_llmspeed.baselines.sessions import Session, Window, current_level, gated_comparisons, window
+from pytest_llmspeed.baselines.sessions import Session
 from pytest_llmspeed.baselines.store import FolderStore
+from pytest_llmspeed.baselines.window import Window, current_level, gated_comparisons, window
 from pytest_llmspeed.engines.backend import Backend
 from pytest_llmspeed.errors import StoreError
-from pytest_llmspeed.messages import store as store_advice
+from pytest_llmspeed.metrics.reasons import Explanation, Reason
 from pytest_llmspeed.metrics.sample import metric_of
 from pytest_llmspeed.quality.answers import Baseline, PlannedCheck
 from pytest_llmspeed.quality.snapshot import baseline_of
@@ -29,7 +30,7 @@ class _Environment:
     by_identity: dict[str, list[Session]]
     comparisons: int
     problems: tuple[str, ...]
-    unreadable: str | None = None
+    unreadable: Explanation | None = None
     priors: dict[str, Prior] = field(default_factory=dict)
 
 
@@ -87,8 +88,8 @@ class History:
         """The folder that an environment's baselines are in, or would be."""
         return self._store.folder_of(environment)
 
-    def unreadable(self, environment: str) -> str | None:
-        """A sentence if baselines are stored for an environment and none of them can be read, else None."""
+    def unreadable(self, environment: str) -> Explanation | None:
+        """Why no baseline of an environment can be read although some are stored; None otherwise."""
         return self._of(environment).unreadable
 
     def gone(self, collected: set[str]) -> list[str]:
@@ -114,12 +115,12 @@ class History:
         try:
             stored = self._store.load(environment)
         except StoreError as error:
-            return _Environment({}, 0, (), str(error))
+            return _Environment({}, 0, (), Reason.AS_WRITTEN(text=str(error)))
         by_identity: dict[str, list[Session]] = {}
         for session in stored.sessions:
             by_identity.setdefault(session.identity, []).append(session)
         unreadable = (
-            store_advice.no_run_file_readable(str(self.folder(environment)), stored.files)
+            Reason.NO_RUN_FILE_READABLE(place=str(self.folder(environment)), files=stored.files)
             if stored.is_unreadable
             else None
         )

@@ -13,7 +13,7 @@ import jiter
 
 from pytest_llmspeed.baselines.sessions import Session, sessions_of_run
 from pytest_llmspeed.errors import StoreError
-from pytest_llmspeed.records.record import SCHEMA
+from pytest_llmspeed.records.record import READABLE, SCHEMA
 from pytest_llmspeed.records.run_shape import check_run
 
 LARGEST_BYTES = 256 << 20
@@ -66,7 +66,7 @@ def parsed(path: Path, content: bytes) -> RunFile:
         raise StoreError(
             f'{path} is corrupt: it has no "schema", as {REPORT} has; restore or delete it, or name another'
         )
-    if schema != SCHEMA:
+    if schema not in READABLE:
         raise StoreError(
             f"{path}: its schema is {schema!r}, this version reads {SCHEMA!r}; upgrade pytest-llmspeed"
         )

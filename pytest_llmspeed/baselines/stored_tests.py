@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_llmspeed.baselines.declared import what_differs
-from pytest_llmspeed.baselines.sessions import ANCHOR, Session, counting_and_pending, current_level
+from pytest_llmspeed.baselines.sessions import Session
+from pytest_llmspeed.baselines.window import ANCHOR, counting_and_pending, current_level
 from pytest_llmspeed.regression.session_test import WINDOW
 from pytest_llmspeed.system.environment import what_changed
 

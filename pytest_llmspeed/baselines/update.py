@@ -8,10 +8,11 @@ from functools import partial
 from pathlib import Path
 
 from pytest_llmspeed.baselines.store import FolderStore
+from pytest_llmspeed.metrics.reasons import Reason
 from pytest_llmspeed.records.record import RunRecord, TestRecord, run_to_stored
 from pytest_llmspeed.regression.verdicts import CONSEQUENCES
 
-BY_THE_SUITE = "slower as a suite"
+BY_THE_SUITE = Reason.SLOWER_AS_A_SUITE()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def why_not_stored(test: TestRecord) -> str | None:
         ("interrupted", test.partial),
         (test.outcome, test.outcome != "passed"),
         ("passed only when run again", test.rerun),
-        (BY_THE_SUITE, test.problems == (BY_THE_SUITE,)),
+        (str(BY_THE_SUITE), test.problems == (BY_THE_SUITE,)),
         ("failed", bool(test.problems)),
         ("machine busy", test.was_disturbed),
         ("faster with a shorter prompt", test.follows_a_shorter_prompt and test.accepted is None),

@@ -13,12 +13,14 @@ from typing import Any
 
 from pytest_llmspeed.baselines.renames import read_renames
 from pytest_llmspeed.baselines.run_file import RunFile, read_run_file
-from pytest_llmspeed.baselines.sessions import OLD, Session
+from pytest_llmspeed.baselines.sessions import Session
 from pytest_llmspeed.baselines.store import folders, run_files
 from pytest_llmspeed.baselines.stored_tests import StoredTest, paired, stored_tests
+from pytest_llmspeed.baselines.window import OLD
 from pytest_llmspeed.cli.output import Result, counted, listed, named_once, table
 from pytest_llmspeed.errors import StoreError
-from pytest_llmspeed.messages.speed import UPDATE, percent, quantity
+from pytest_llmspeed.messages.figures import percent, quantity
+from pytest_llmspeed.messages.speed import UPDATE
 from pytest_llmspeed.system.environment import machine_facts, what_changed
 
 SCHEMA = "llmspeed-baseline/1"

@@ -17,8 +17,8 @@ from pytest_llmspeed.baselines.stored_tests import slot_of
 from pytest_llmspeed.cli.inputs import Measured, budgets_of, read_side
 from pytest_llmspeed.cli.output import Result, counted, named_once, table
 from pytest_llmspeed.errors import LLMSpeedError
-from pytest_llmspeed.judging.judge import compared_metrics
-from pytest_llmspeed.messages.speed import percent, quantity
+from pytest_llmspeed.judging.comparing import compared_metrics
+from pytest_llmspeed.messages.figures import percent, quantity
 from pytest_llmspeed.metrics.sample import METRICS
 from pytest_llmspeed.regression.calibration import LEAST_SESSIONS, Calibration, calibrate, wilson
 

@@ -8,13 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pytest_llmspeed.baselines.sessions import GATED, Series, Session, Window, gated_comparisons, window
+from pytest_llmspeed.baselines.sessions import GATED, Series, Session
 from pytest_llmspeed.baselines.stored_tests import Pair, Pairing, paired, slot_of, stored_tests
+from pytest_llmspeed.baselines.window import Window, gated_comparisons, window
 from pytest_llmspeed.cli.inputs import Measured, Side, budgets_of, read_side
 from pytest_llmspeed.cli.output import Result, counted, listed
 from pytest_llmspeed.errors import StoreError
-from pytest_llmspeed.judging.judge import Case, Policy, judge
+from pytest_llmspeed.judging.case import Case, Policy
+from pytest_llmspeed.judging.judge import judge
 from pytest_llmspeed.messages import speed
+from pytest_llmspeed.messages.figures import size
+from pytest_llmspeed.metrics.reasons import Reason
 from pytest_llmspeed.records.record import TestRecord, test_to_builtins
 from pytest_llmspeed.regression.verdicts import CONSEQUENCES, Comparison, Verdict
 from pytest_llmspeed.reports.terminal import closing_section
@@ -37,7 +41,9 @@ class Judged:
     @property
     def record(self) -> TestRecord:
         """What speaks for the test: its worst new session, with what there is to say of it."""
-        return replace(self.records[0], advice=tuple(_sentences(self)))
+        return replace(
+            self.records[0], advice=tuple(Reason.AS_WRITTEN(text=text) for text in _sentences(self))
+        )
 
     @property
     def fails(self) -> bool:
@@ -126,10 +132,10 @@ def _verdict(each: Measured, stored: Window, comparisons: int) -> TestRecord:
         return judged
     failed = record.measurement.failures
     if not failed:
-        found = Comparison(Verdict.INCOMPARABLE, speed.nothing_to_compare(), metric=GATED[0])
+        found = Comparison(Verdict.INCOMPARABLE, Reason.NOTHING_TO_COMPARE(), metric=GATED[0])
         return replace(judged, verdict=found.verdict, comparisons=(found,))
-    sentence = speed.failed_requests(len(failed), len(failed), failed[-1].error)
-    return replace(judged, verdict=Verdict.INVALID, problems=(sentence,))
+    problem = Reason.REQUESTS_FAILED(failed=len(failed), total=len(failed), error=failed[-1].error)
+    return replace(judged, verdict=Verdict.INVALID, problems=(problem,))
 
 
 def _gravity(record: TestRecord) -> tuple[int, float]:
@@ -180,7 +186,7 @@ def _unsettled(found: Comparison) -> str:
     enough = next(((slow, more) for slow, more in found.more_sessions if more), None)
     if enough is None:
         return said
-    return f"{said}; {counted(enough[1] or 0, 'more report')} in OLD would show {speed.size(enough[0])}"
+    return f"{said}; {counted(enough[1] or 0, 'more report')} in OLD would show {size(enough[0])}"
 
 
 def _result(before: Side, after: Side, pairing: Pairing, judged: Sequence[Judged]) -> Result:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
-from pytest_llmspeed.messages import quality
-from pytest_llmspeed.messages import speed as advice
+from pytest_llmspeed.metrics.reasons import Explanation, Reason
 from pytest_llmspeed.quality.answers import Probed
 from pytest_llmspeed.quality.checks import findings_of
-from pytest_llmspeed.quality.findings import SetFindings, Word
+from pytest_llmspeed.quality.findings import DIVERGENCE, LOGPROBS, AnswerLine, SetFindings, Word
 from pytest_llmspeed.records.record import TestRecord
 from pytest_llmspeed.regression.verdicts import Comparison, Verdict, gravest, severity
 
@@ -38,39 +38,92 @@ def failures(
     changed: Sequence[str] = (),
     *,
     show_answers: bool,
-) -> Iterator[str]:
-    """Yield a sentence for each set that failed, led by the change of speed in the same run.
+) -> Iterator[Explanation]:
+    """Yield an explanation for each set that failed, with the change of speed in the same run.
 
     `changed` names the facts that differ from those of the baseline.
     """
     moved = [found for found in speed if found.verdict in (Verdict.FASTER, Verdict.SLOWER)]
-    lead = "".join(advice.speed_beside_answers(found) for found in sorted(moved, key=severity)[-1:])
     for found in sets:
         if found.word is Word.FAILED:
-            yield lead + quality.failure(found, changed, show_answers=show_answers)
+            divergence = next((f.figures for f in found.rungs if f.rung == DIVERGENCE), {})
+            yield Reason.WORSE_ANSWERS(
+                prompts=found.prompts,
+                findings=[finding.explanation for finding in found.failures],
+                answers=divergence.get("answers"),
+                changed_answers=divergence.get("changed"),
+                worst=_worst_answer(found, show_answers=show_answers),
+                changed=list(changed),
+                comparison=max(moved, key=severity, default=None),
+            )
+
+
+def _worst_answer(found: SetFindings, *, show_answers: bool) -> dict[str, Any] | None:
+    """The first broken answer, else the one whose score fell furthest, else one that parted for real."""
+    worst = next(iter(found.broken or _fallen(found)), None)
+    if worst is None:
+        return None
+    shown: dict[str, Any] = {"prompt": worst.prompt}
+    if show_answers:
+        not_kept = list(worst.not_kept[:1])
+        shown |= {"text": worst.text, "baseline_text": worst.baseline_text, "not_kept": not_kept}
+    return shown
+
+
+def _fallen(found: SetFindings) -> list[AnswerLine]:
+    """The answers whose score fell, the furthest first; without scores those that parted for real."""
+    pairs = [
+        (answer.score - answer.baseline_score, answer)
+        for answer in found.answers
+        if answer.score is not None and answer.baseline_score is not None
+    ]
+    fell = [answer for change, answer in sorted(pairs, key=lambda pair: pair[0]) if change < 0]
+    return fell or [answer for answer in found.answers if answer.near_tie is False]
 
 
 def coupled(record: TestRecord, *, strict: bool, require_baseline: bool, storing: bool) -> TestRecord:
     """Return the record with what is to be said of its answers beyond failures, which are told already."""
     hints, problems = list(record.advice), list(record.problems)
     for found in record.quality:
-        hints += quality.skipped_aloud(found)
+        hints += _skipped(found)
+        without_baseline = Reason.ANSWERS_WITHOUT_BASELINE(prompts=found.prompts)
         if found.accepted is not None:
-            hints.append(quality.accepted(found))
+            findings = [finding.explanation for finding in found.failures]
+            hints.append(
+                Reason.ANSWERS_ACCEPTED(prompts=found.prompts, accepted=found.accepted, findings=findings)
+            )
         elif found.may_be_accepted:
-            hints.append(advice.accept(advice.WHY))
+            hints.append(Reason.HOW_TO_ACCEPT())
         elif found.word is Word.SUSPECT and strict:
-            problems.append(advice.because_of("--llmspeed-strict", quality.suspect(found)))
+            problems.append(Reason.FAILS_BY_OPTION(option="--llmspeed-strict", because=_suspect(found)))
         elif found.word is Word.SUSPECT:
-            hints.append(quality.suspect(found))
+            hints.append(_suspect(found))
         elif found.word is Word.NO_BASELINE and require_baseline:
-            problems.append(advice.because_of("--llmspeed-require-baseline", quality.without_baseline(found)))
+            option = "--llmspeed-require-baseline"
+            problems.append(Reason.FAILS_BY_OPTION(option=option, because=without_baseline))
         elif found.word is Word.NO_BASELINE and not (storing or problems or _is_told(record)):
-            hints.append(quality.without_baseline(found))
+            hints.append(without_baseline)
     accepted = next((found.accepted for found in record.quality if found.accepted is not None), None)
     return replace(
         record, problems=tuple(problems), advice=tuple(hints), accepted=record.accepted or accepted
     )
+
+
+def _suspect(found: SetFindings) -> Explanation:
+    findings = [finding.explanation for finding in found.rungs if finding.word is Word.SUSPECT]
+    return Reason.ANSWERS_SUSPECT(prompts=found.prompts, findings=findings)
+
+
+def _skipped(found: SetFindings) -> Iterator[Explanation]:
+    """Yield what could not be checked for want of what the engine or the store gives."""
+    for finding in found.rungs:
+        if finding.word is Word.SKIPPED and finding.rung == LOGPROBS:
+            yield Reason.CHECK_SKIPPED(
+                prompts=found.prompts,
+                number=finding.number,
+                rung=finding.rung,
+                because=finding.explanation,
+            )
 
 
 def _is_told(record: TestRecord) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_llmspeed.baselines.sessions import GATED, Session, Window
+from pytest_llmspeed.baselines.sessions import GATED, Session
+from pytest_llmspeed.baselines.window import Window
 from pytest_llmspeed.records.record import SuiteShift, SuiteVerdict, TestRecord
 from pytest_llmspeed.regression.suite_test import CommonShift, SuiteTest, common_shift, slower_beside
 from pytest_llmspeed.regression.verdicts import Comparison, Verdict, gravest

@@ -17,7 +17,6 @@ from pytest_llmspeed.load.send_loop import EngineSender, LoadRunner, Sent
 from pytest_llmspeed.load.trace import Trace
 from pytest_llmspeed.load.worker_pool import Outcome, run_watched, warm_or_raise, workers_for
 from pytest_llmspeed.load.workload import Workload
-from pytest_llmspeed.messages import load as load_advice
 from pytest_llmspeed.metrics.exchange import Exchange, Request
 from pytest_llmspeed.metrics.load_figures import (
     BLOCKS,
@@ -32,6 +31,7 @@ from pytest_llmspeed.metrics.load_figures import (
     window_of,
 )
 from pytest_llmspeed.metrics.load_result import LoadResult, request_metrics
+from pytest_llmspeed.metrics.reasons import Explanation, Reason
 from pytest_llmspeed.metrics.sample import sample_of
 from pytest_llmspeed.recording.recorder import Recorder, declared_sampling
 from pytest_llmspeed.system import clock
@@ -58,7 +58,7 @@ class Load:
     label: str | None = None
     counted: bool = True
     compared: bool = True
-    too_short: str | None = None
+    too_short: Explanation | None = None
     """Why it has too few requests for a baseline; it is measured all the same."""
 
 
@@ -180,7 +180,10 @@ def _requests(arrivals: Arrivals, requests: int | None, duration_s: float | None
     if requests < 1:
         raise SettingsError(f"requests={requests}: must be at least 1")
     if arrivals.trace is not None and requests > len(arrivals.trace.rows):
-        raise SettingsError(load_advice.trace_too_short(requests, len(arrivals.trace.rows)))
+        rows = len(arrivals.trace.rows)
+        raise SettingsError(
+            f"requests={requests}: the trace has {rows}; use at most that many, or omit requests="
+        )
     return requests
 
 
@@ -189,9 +192,11 @@ def _comparable(arrivals: Arrivals) -> int:
     return LEAST_OPEN if arrivals.concurrency is None else BLOCKS * arrivals.concurrency
 
 
-def _too_short(arrivals: Arrivals, requests: int | None) -> str | None:
+def _too_short(arrivals: Arrivals, requests: int | None) -> Explanation | None:
     needed = _comparable(arrivals)
-    return load_advice.too_short(requests, needed) if requests is not None and requests < needed else None
+    if requests is None or requests >= needed:
+        return None
+    return Reason.LOAD_TOO_SHORT(requests=requests, least=needed)
 
 
 def _due_s(arrivals: Arrivals, requests: int | None, duration_s: float | None) -> tuple[float, ...]:
@@ -225,7 +230,12 @@ def check_servable(load: Load, engine: Engine) -> None:
     """Raise `SettingsError` if the engine cannot serve as many requests at once as the load has."""
     slots, limit = load.plan.slots, max_concurrency(engine)
     if slots is not None and limit is not None and slots > limit:
-        raise SettingsError(load_advice.too_much_at_once(slots, limit, engine.backend.name))
+        many = "one request" if limit == 1 else f"{limit} requests"
+        raise SettingsError(
+            f"concurrency={slots}: the backend {engine.backend.name!r} serves {many} at a time, so the "
+            f"others would only wait in a queue; use at most {limit}, or start the model in a server and use "
+            f"its URL"
+        )
 
 
 def run_load(
@@ -349,11 +359,11 @@ def _came_s(sent: Sequence[Sent], exchanges: Sequence[Exchange], queues_here: bo
     ]
 
 
-def _not_compared(load: Load, parts: Mapping[str, Sequence[float]], answers: int) -> str | None:
+def _not_compared(load: Load, parts: Mapping[str, Sequence[float]], answers: int) -> Explanation | None:
     """Why no baseline can be held against a load that should have one; a sweep's have none."""
     if load.too_short or not load.compared or parts:
         return load.too_short
-    return load_advice.too_few_answers(answers, BLOCKS)
+    return Reason.TOO_FEW_ANSWERS(answers=answers, least=BLOCKS)
 
 
 def _answered(

@@ -79,7 +79,7 @@ def run_sweep(
 def _reason_to_stop(curve: Curve, *, saturated: bool) -> str | None:
     load = curve.points[-1].load
     if load.invalid:
-        return load.invalid[0]
+        return str(load.invalid[0])
     if load.failures and len(load.failures) == len(load.samples):
         return f"every request failed, the last with: {load.failures[-1].error}"
     return "it is saturated: more load only adds queueing" if saturated else None

@@ -1,1 +1,8 @@
-"""Every sentence that a verdict leads to. Pure."""
+"""Every sentence that a verdict leads to. Pure.
+
+Importing this package registers the wording of each `Reason`.
+"""
+
+from pytest_llmspeed.messages import budgets, busy, load, quality, speed, store
+
+__all__ = ["budgets", "busy", "load", "quality", "speed", "store"]

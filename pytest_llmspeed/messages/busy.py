@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pytest_llmspeed.metrics.reasons import Reason, words
 from pytest_llmspeed.regression.verdicts import Comparison
 from pytest_llmspeed.text.harmless import harmless
 
 
-def machine_busy(disturbed: int, total: int, culprits: Sequence[tuple[str, float]] = ()) -> str:
+@words(Reason.OTHER_PROGRAMS)
+def other_programs(disturbed: int, total: int, culprits: Sequence[tuple[str, float]] = ()) -> str:
     """Return why nothing was decided on a busy machine."""
     return (
         f"machine busy: other programs took processor time from the engine in {disturbed} of {total} "
@@ -22,6 +24,7 @@ def _cores_used(culprits: Sequence[tuple[str, float]]) -> str:
     return f" ({', '.join(shown)})" if culprits else ""
 
 
+@words(Reason.DISTURBED)
 def disturbed(count: int, total: int, culprits: Sequence[tuple[str, float]], *, again: bool) -> str:
     """Return what was done about requests that other programs disturbed."""
     done = ", and extra rounds replaced them" if again else ""
@@ -31,9 +34,10 @@ def disturbed(count: int, total: int, culprits: Sequence[tuple[str, float]], *, 
     )
 
 
-def busy(found: Comparison, *, again: bool = False) -> str:
+@words(Reason.MACHINE_BUSY)
+def machine_busy(comparison: Comparison, *, again: bool = False) -> str:
     """Return what to do about a busy machine; `again` if rounds were taken again in vain."""
-    return f"{found.reason}: too few are left to compare{_what_to_do(again=again)}"
+    return f"{comparison.reason}: too few are left to compare{_what_to_do(again=again)}"
 
 
 def busy_tests(*, again: bool) -> str:
@@ -52,6 +56,7 @@ def _what_to_do(*, again: bool) -> str:
     )
 
 
+@words(Reason.CLIENT_LAG)
 def client_lag(lagged: int, total: int) -> str:
     """What to do where this process was late to take the engine's tokens."""
     return (
@@ -60,7 +65,8 @@ def client_lag(lagged: int, total: int) -> str:
     )
 
 
-def not_cold(hit_rate: float) -> str:
+@words(Reason.CACHE_NOT_COLD)
+def cache_not_cold(hit_rate: float) -> str:
     """What to do where a prefix cache that was said to be cold was not."""
     return (
         f"the prefix cache should be cold, but {hit_rate:.0%} of the prompt tokens came from it: times to "
@@ -68,7 +74,8 @@ def not_cold(hit_rate: float) -> str:
     )
 
 
-def warm_untold(hit_rate: float) -> str:
+@words(Reason.CACHE_WARM_UNDECLARED)
+def cache_warm_undeclared(hit_rate: float) -> str:
     """Return what to do where a prefix cache that nobody declared answers for most of the prompt."""
     return (
         f"{hit_rate:.0%} of the prompt tokens came from the prefix cache, so TTFT is that of a warm cache; "

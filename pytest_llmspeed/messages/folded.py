@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pytest_llmspeed.messages import busy
+from pytest_llmspeed.messages.figures import size
 from pytest_llmspeed.messages.speed import (
     NOT_BY_SESSIONS,
     RUN_AGAIN,
     UPDATE,
-    inconclusive,
     sessions_are_in_vain,
     sessions_to_store,
-    size,
 )
-from pytest_llmspeed.regression.verdicts import Comparison, Verdict
+from pytest_llmspeed.metrics.reasons import Explanation, Reason
+from pytest_llmspeed.regression.verdicts import Comparison
 
 
 class Kind(NamedTuple):
@@ -29,20 +29,20 @@ class Kind(NamedTuple):
     detail: str = ""
 
 
-def kind_of(found: Comparison, sentence: str) -> Kind | None:
-    """Return the kind of a comparison that `sentence` is the advice on; None if that stands for itself."""
-    if found.verdict is not Verdict.INCONCLUSIVE or found.prompt_tokens is not None:
+def kind_of(advice: Explanation) -> Kind | None:
+    """Return the kind of a piece of advice on an undecided comparison; None if it stands for itself."""
+    comparison = advice.figures.get("comparison")
+    if not isinstance(comparison, Comparison) or comparison.prompt_tokens is not None:
         return None
-    for again in (False, True):
-        if sentence == busy.busy(found, again=again):
-            return Kind("quiet", "again" if again else "")
-    if sentence != inconclusive(found):
+    if advice.reason is Reason.MACHINE_BUSY:
+        return Kind("quiet", "again" if advice.figures.get("again") else "")
+    if advice.reason is not Reason.UNDECIDED:
         return None
-    if found.visible is None:
-        return Kind("reason", found.reason)
-    if step := sessions_to_store(found):
+    if comparison.visible is None:
+        return Kind("reason", str(comparison.reason))
+    if step := sessions_to_store(comparison):
         return Kind("store", size(step[0]))
-    return Kind("in vain" if sessions_are_in_vain(found) else "run again")
+    return Kind("in vain" if sessions_are_in_vain(comparison) else "run again")
 
 
 def of_several(kind: Kind, found: Sequence[Comparison]) -> str:

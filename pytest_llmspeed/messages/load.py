@@ -1,12 +1,13 @@
-"""What to do about a load whose figures are not those of the load that was asked, or that nobody can run."""
+"""Sentences on loads whose figures are not those of the load that was asked for, or that are not compared."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from pytest_llmspeed.metrics.reasons import Reason, words
 
 ELSEWHERE = "run the tests on a separate machine, on more cores, or with less load"
 
 
+@words(Reason.CONCURRENCY_NOT_REACHED)
 def not_reached(peak: int, asked: int) -> str:
     """Too few requests were ever in flight at once."""
     return (
@@ -15,6 +16,7 @@ def not_reached(peak: int, asked: int) -> str:
     )
 
 
+@words(Reason.SLOTS_STAYED_EMPTY)
 def took_longer(stretch: float) -> str:
     """The client left slots empty."""
     return (
@@ -23,72 +25,37 @@ def took_longer(stretch: float) -> str:
     )
 
 
+@words(Reason.CLIENT_BUSY)
 def client_busy(share: float) -> str:
     """The client had no time left."""
     return f"the client itself used {share:.0%} of a core so it may have been the bottleneck; {ELSEWHERE}"
 
 
+@words(Reason.PILED_UP)
 def piled_up(share: float) -> str:
     """Bytes waited for the client, so that the kernel's stamps of some were lost."""
     return f"{share:.0%} of the output events arrived before the client had read earlier ones; {ELSEWHERE}"
 
 
+@words(Reason.SENT_LATE)
 def sent_late(late_ms: float) -> str:
     """Requests were not sent when they were due."""
     return f"1 in 100 requests was sent more than {late_ms:.0f} ms after it was due; {ELSEWHERE}"
 
 
+@words(Reason.WORKER_LOST)
 def worker_lost(reason: str) -> str:
     """A worker process of the load died."""
     return f"a part of the load was lost: {reason}; run it again, and find out what killed it (memory?)"
 
 
-def too_much_at_once(asked: int, served: int, backend: str) -> str:
-    """The engine cannot serve as many at once."""
-    many = "one request" if served == 1 else f"{served} requests"
-    return (
-        f"concurrency={asked}: the backend {backend!r} serves {many} at a time, so the others would only "
-        f"wait in a queue; use at most {served}, or start the model in a server and use its URL"
-    )
-
-
+@words(Reason.LOAD_TOO_SHORT)
 def too_short(requests: int, least: int) -> str:
     """The load cannot be cut into parts that can be compared."""
     return f"a load with requests={requests} is not compared with a baseline; that needs at least {least}"
 
 
+@words(Reason.TOO_FEW_ANSWERS)
 def too_few_answers(answers: int, least: int) -> str:
     """The load ended before there were answers enough to compare."""
     return f"a load with {answers} answers is not compared with a baseline; that needs at least {least}"
-
-
-def trace_too_short(requests: int, rows: int) -> str:
-    """More requests than a trace has."""
-    return f"requests={requests}: the trace has {rows}; use at most that many, or omit requests="
-
-
-def no_load(metric: str) -> str:
-    """A budget on what only loads have."""
-    return f"{metric} exists only for loads: use llm_client.load(…)"
-
-
-def slo_missed(broken: Mapping[str, int], slo: Mapping[str, float], failed: int) -> str:
-    """Return which limits of an slo were broken, and in how many requests."""
-    limits = [f"{metric} > {slo[metric]:g} in {_requests(count)}" for metric, count in broken.items()]
-    return ", ".join([*limits, *([f"{_requests(failed)} failed"] if failed else [])])
-
-
-def _requests(count: int) -> str:
-    return f"{count} request{'' if count == 1 else 's'}"
-
-
-def no_slo() -> str:
-    """Goodput without limits to keep."""
-    return "the load has no slo: say what a good request is, as in load(…, slo={'ttft_ms': 300})"
-
-
-def no_load_figure(metric: str) -> str:
-    """A load without a figure."""
-    if metric == "steady_tps":
-        return "the load never had all its slots taken, or it is not a closed loop; send more requests"
-    return f"no request of the load gave a value of {metric}: they failed or came without token counts"

@@ -1,10 +1,11 @@
-"""Symptom → one sentence with the fix. Every sentence that follows a verdict is written here."""
+"""Sentences on comparisons with the baseline: what became slower, why nothing was decided, what to do."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pytest_llmspeed.metrics.budgets import BudgetCheck
+from pytest_llmspeed.messages.figures import counted, percent, quantity, size
+from pytest_llmspeed.metrics.reasons import Explanation, Reason, words
 from pytest_llmspeed.regression.verdicts import Comparison
 
 UPDATE = "--llmspeed-update-baseline"
@@ -14,92 +15,279 @@ WHY = '"why"'
 TAKE_TEN = "measure ten with llm_client.measure(…) or rounds(10)"
 
 
-def percent(ratio: float) -> str:
-    """A ratio as a signed change: 1.28 → "+28%"."""
-    change = (ratio - 1) * 100
-    return f"{change:+.0f}%" if abs(change) >= 10 else f"{change:+.1f}%"
+@words(Reason.AS_WRITTEN)
+def as_written(text: str) -> str:
+    """Return a sentence that comes ready-made: from an older report, or from an error."""
+    return text
 
 
-def size(ratio: float) -> str:
-    """A slowdown's factor as its size: 1.28 → "28%"."""
-    return f"{(ratio - 1) * 100:.0f}%"
+# what a test comes to
 
 
-def counted(number: int, thing: str) -> str:
-    """A number with its thing: "1 request", "2 requests"."""
-    return f"{number} {thing}{'' if number == 1 else 's'}"
-
-
-def quantity(value: float, metric: str) -> str:
-    """A value of a metric with its unit, to three figures: 312.4 of `ttft_ms` → "312 ms"."""
-    figures = f"{value:.3g}" if abs(value) < 999.5 else f"{value:,.0f}"
-    units = (("_ms", " ms"), ("_tps", " tokens/s"), ("_mib", " MiB"), ("load_s", " s"))
-    for unit, shown in (*units, ("_per_s", " requests/s")):
-        if metric.endswith(unit):
-            return figures + shown
-    return figures
-
-
-def budget_missed(check: BudgetCheck, unit_of: str) -> str:
-    """The sentence that fails a test over a budget."""
-    where = f" of {check.label!r}" if check.label else ""
-    if check.observed is None:
-        return f"{check.name}{where} not measured: {check.reason}"
-    side = "below" if check.observed < check.limit else "above"
-    observed, limit = quantity(check.observed, unit_of), quantity(check.limit, unit_of)
-    why = f": {check.reason}" if check.reason else ""
-    return f"{check.name}{where} is {observed}, {side} its budget of {limit}{_interval(check, unit_of)}{why}"
-
-
-def _interval(check: BudgetCheck, unit_of: str) -> str:
-    if check.ci is None:
-        return ""
-    low, high = (None if bound is None else quantity(bound, unit_of) for bound in check.ci)
-    if low and high:
-        return f" (95% interval {low} to {high})"
-    if low or high:
-        return f" (95% interval {f'at least {low}' if low else f'at most {high}'})"
-    return " (too few requests for an interval)"
-
-
-def slower(found: Comparison, changed: Sequence[str]) -> str:
+@words(Reason.SLOWER)
+def slower(comparison: Comparison, changed: Sequence[str] = ()) -> str:
     """The sentence that fails a test over its baseline."""
     since = f"; changed since: {', '.join(changed)}" if changed else ""
-    again = f", {found.reason}" if found.reason and found.delta is not None else ""
-    return f"{prompt_moved(found)}{name(found)} is slower than its baseline: {moved(found)}{again}{since}"
+    again = f", {comparison.reason}" if comparison.reason and comparison.delta is not None else ""
+    start = f"{prompt_moved(comparison)}{name(comparison)}"
+    return f"{start} is slower than its baseline: {moved(comparison)}{again}{since}"
 
 
-def together_with(suspects: int) -> str:
+@words(Reason.FASTER)
+def faster(comparison: Comparison, *, storing: bool = False) -> str:
+    """What to do about a speed-up."""
+    start = f"{prompt_moved(comparison)}{name(comparison)} is faster: {moved(comparison)}"
+    if comparison.follows_a_shorter_prompt:
+        return f"{start}; a shorter prompt may be a mistake, so this is not stored; {how_to_accept()}"
+    return start if storing else f"{start}; store it as the new baseline: pytest {UPDATE}"
+
+
+@words(Reason.SUSPECT)
+def suspect(comparison: Comparison) -> str:
+    """What to do about a suspect."""
+    start = f"{prompt_moved(comparison)}{name(comparison)} may be slower"
+    return f"{start}: {moved(comparison)}; {comparison.reason}; {RUN_AGAIN}"
+
+
+@words(Reason.UNDECIDED)
+def undecided(comparison: Comparison) -> str:
+    """What to do where the data decide nothing."""
+    start = f"{prompt_moved(comparison)}{name(comparison)} is undecided: {comparison.reason}"
+    if comparison.visible is None:
+        return start
+    return f"{start}; {unseen(comparison.visible)}; {_next_step(comparison)}"
+
+
+@words(Reason.NO_BASELINE)
+def no_baseline(place: str = "", elsewhere: Sequence[str] = (), *, storing: bool = False) -> str:
+    """What to do where nothing is stored at `place`; nothing where a run stores it."""
+    where = f" in {place}" if place else ""
+    if elsewhere:
+        start = f"no baseline{where} (there is one for {', '.join(elsewhere)})"
+        start += "; " if storing else f"; store one: pytest {UPDATE}; or, "
+        return f"{start}if the machines are alike, give them the same llmspeed_environment"
+    return "" if storing else f"no baseline yet{where}: store one with pytest {UPDATE}"
+
+
+@words(Reason.INCOMPARABLE)
+def incomparable(differs: Sequence[str], *, storing: bool = False) -> str:
+    """What to do where the baseline is of something else."""
+    start = f"the baseline does not match this test ({'; '.join(differs)})"
+    return start if storing else f"{start}; store a new one: pytest {UPDATE}"
+
+
+@words(Reason.LENGTH_NOT_COMPARED)
+def length_not_compared(comparison: Comparison) -> str:
+    """What to do where answers are longer or shorter than those of the baseline."""
+    return (
+        f"{name(comparison)} is not compared: {comparison.reason}, and it follows their length; "
+        f"keep that steady (max_tokens=, temperature=0), or budget tpot_ms instead"
+    )
+
+
+@words(Reason.REQUESTS_FAILED)
+def requests_failed(failed: int, total: int, error: str | None) -> str:
+    """The sentence that fails a test over its failed requests."""
+    return (
+        f"{failed} of {total} requests failed, the last with: {error}; "
+        "allow them with llm_budget(error_rate=…) if that is meant"
+    )
+
+
+@words(Reason.LOAD_INVALID)
+def load_invalid(label: str | None, because: Explanation) -> str:
+    """The sentence that fails a test whose load was not the one that was asked."""
+    return f"the load{f' {label!r}' if label else ''} is invalid: {because}"
+
+
+@words(Reason.NOTHING_MEASURED)
+def nothing_measured(overridden_in: str | None = None) -> str:
+    """The sentence that fails a budgeted test that measured nothing."""
+    if overridden_in:
+        return (
+            f"nothing was measured: the llm_client of this test is not ours but the one in "
+            f"{overridden_in}; rename that fixture, or make it call the original"
+        )
+    return "nothing was measured: a test with llm_budget must send a request through llm_client"
+
+
+@words(Reason.EARLIER_ATTEMPT_SLOWER)
+def earlier_attempt_slower(because: Explanation) -> str:
+    """The sentence that fails a test that passed when it was run again."""
+    return f"an earlier attempt of this test was slower, and that result stands: {because}"
+
+
+@words(Reason.SLOWER_AS_A_SUITE)
+def slower_as_a_suite() -> str:
+    """Why a test is not stored that is part of a slower suite."""
+    return "slower as a suite"
+
+
+@words(Reason.FAILS_BY_OPTION)
+def fails_by_option(option: str, because: Explanation) -> str:
+    """The sentence that fails a test only because an option asks for it."""
+    return f"{because} (the test fails because of {option})"
+
+
+@words(Reason.HOW_TO_ACCEPT)
+def how_to_accept() -> str:
+    """How to accept a slowdown."""
+    return f"if this is meant, accept it: pytest {UPDATE} --llmspeed-accept {WHY}"
+
+
+@words(Reason.BASELINE_IS_OLD)
+def baseline_is_old(days: int) -> str:
+    """What to do about an old baseline."""
+    return f"the baseline is {days} days old: store a new session with pytest {UPDATE}"
+
+
+@words(Reason.SHORT_ANSWERS)
+def short_answers(short: int, total: int) -> str:
+    """What to do where an engine did not honour a forced length."""
+    return (
+        f"{short} of {total} answers are shorter than the forced length: the engine does not honour "
+        "it; compare tpot_ms, which does not depend on the length"
+    )
+
+
+# why a comparison has its verdict
+
+
+@words(Reason.COULD_BE_CHANCE)
+def could_be_chance() -> str:
+    """Why a slowdown that shows is a suspect only."""
+    return "it could be chance"
+
+
+@words(Reason.WITH_EARLIER_SUSPECTS)
+def with_earlier_suspects(suspects: int) -> str:
     """What a slowdown rests on that one run alone does not show beyond chance."""
     return f"on average of this run and the {counted(suspects, 'suspect run')} before it"
 
 
-def prompt_moved(found: Comparison) -> str:
+@words(Reason.SESSIONS_DIFFER)
+def sessions_differ() -> str:
+    """Why slower requests are not called slower."""
+    return "its requests are slower, but sessions of unchanged code have differed as much"
+
+
+@words(Reason.CANNOT_RULE_OUT)
+def cannot_rule_out(slowdown: float | None) -> str:
+    """Why the data do not show that nothing became slower."""
+    if slowdown is None:
+        return "how much slower it could be is not known"
+    return f"it could be up to {size(slowdown)} slower"
+
+
+@words(Reason.ONLY_THE_MEDIAN_MOVED)
+def only_the_median_moved(slowdown: float) -> str:
+    """Why a shift of the median alone decides nothing."""
+    return f"its median is {size(slowdown)} slower, but its fastest requests are not"
+
+
+@words(Reason.TAIL_GREW)
+def tail_grew(slow: int, total: int) -> str:
+    """Why a run of usual speed is not passed all the same."""
+    return f"{slow} of {counted(total, 'request')} took longer than nearly all before"
+
+
+@words(Reason.TOO_FEW_REQUESTS)
+def too_few_requests(requests: int, least: int) -> str:
+    """Why so few requests are not compared."""
+    were = "was" if requests == 1 else "were"
+    return f"{counted(requests, 'request')} {were} measured, at least {least} are needed; {TAKE_TEN}"
+
+
+@words(Reason.NO_FULL_SESSION)
+def no_full_session(least: int) -> str:
+    """Why stored sessions of fewer requests are not compared with."""
+    return f"no stored session has {least} requests; {TAKE_TEN}, then store that: pytest {UPDATE}"
+
+
+@words(Reason.NO_SESSION)
+def no_session() -> str:
+    """Why a series that is new in its test is not compared."""
+    return "no session is stored for it yet"
+
+
+@words(Reason.TOO_FEW_PAIRS)
+def too_few_pairs() -> str:
+    """Why old and new side by side decide nothing."""
+    return "fewer than two blocks of five pairs"
+
+
+@words(Reason.NO_TIME)
+def no_time() -> str:
+    """Why a test whose answers have no time at all is not compared."""
+    return "no request gave a time that can be compared"
+
+
+@words(Reason.ALL_AT_ONCE)
+def all_at_once() -> str:
+    """Why a test whose requests were all on their way together is not compared."""
+    return "all requests overlapped with others; such times are checked against budgets and not compared"
+
+
+@words(Reason.NOTHING_TO_COMPARE)
+def nothing_to_compare() -> str:
+    """Why a test with requests is not compared in the command."""
+    return "none of its requests are compared: those of sweeps and of loads that are too short never are"
+
+
+@words(Reason.BASELINE_DIFFERS)
+def baseline_differs(differs: Sequence[str]) -> str:
+    """Why figures cannot be compared with a baseline of something else."""
+    return "; ".join(differs)
+
+
+@words(Reason.LENGTHS_DIFFER)
+def lengths_differ(before: float, now: float) -> str:
+    """Why a figure that follows the length of the answers is not compared."""
+    return f"answers had {before:g} tokens, now {now:g}"
+
+
+@words(Reason.CREPT)
+def crept(since: str) -> str:
+    """Why a test is suspect that no single session made slower."""
+    return f"it crept up in small steps since {since}"
+
+
+@words(Reason.ANSWERS_ARE_WORSE)
+def answers_are_worse() -> str:
+    """Why a speed says nothing."""
+    return "the answers are worse"
+
+
+# parts of sentences
+
+
+def prompt_moved(comparison: Comparison) -> str:
     """How a sentence begins where the prompt grew or shrank since the baseline; else empty."""
-    if found.prompt_tokens is None:
+    if comparison.prompt_tokens is None:
         return ""
-    before, now = found.prompt_tokens
-    of = f" of {found.stratum}" if found.stratum else ""
+    before, now = comparison.prompt_tokens
+    of = f" of {comparison.stratum}" if comparison.stratum else ""
     return f"the prompt{of} {'grew' if now > before else 'shrank'} from {before:g} to {now:g} tokens; "
 
 
-def moved(found: Comparison) -> str:
+def moved(comparison: Comparison) -> str:
     """Old and new value with the change and its interval; where it was made, if not between these two."""
-    if found.delta is None or found.ci is None:
-        return found.reason
-    low, high = (percent(bound) for bound in found.ci)
+    if comparison.delta is None or comparison.ci is None:
+        return str(comparison.reason or "")
+    low, high = (percent(bound) for bound in comparison.ci)
     change = (
-        f"{percent(found.delta)} (95% interval {low} to {high}, {counted(found.sessions, 'stored session')})"
+        f"{percent(comparison.delta)} (95% interval {low} to {high}, "
+        f"{counted(comparison.sessions, 'stored session')})"
     )
-    figures = _from_to(found.baseline, found.now, found.metric)
-    if not found.at_another_location:
+    figures = _from_to(comparison.baseline, comparison.now, comparison.metric)
+    if not comparison.at_another_location:
         return f"{figures}, {change}"
-    return f"{f'{figures}; ' if figures else ''}compared at {location(found)}, {change}"
+    return f"{f'{figures}; ' if figures else ''}compared at {location(comparison)}, {change}"
 
 
-def location(found: Comparison) -> str:
+def location(comparison: Comparison) -> str:
     """Where a comparison was made, with the values there: "the fastest 10%: 44.1 ms → 56.5 ms"."""
-    return f"{found.at}: {_from_to(found.at_baseline, found.at_now, found.metric)}"
+    return f"{comparison.at}: {_from_to(comparison.at_baseline, comparison.at_now, comparison.metric)}"
 
 
 def _from_to(before: float | None, now: float | None, metric: str) -> str:
@@ -108,53 +296,45 @@ def _from_to(before: float | None, now: float | None, metric: str) -> str:
     return f"{quantity(before, metric)} → {quantity(now, metric)}"
 
 
-def name(found: Comparison) -> str:
+def name(comparison: Comparison) -> str:
     """The metric of a comparison, with the part of the test that it is of, if there are several."""
-    part = found.part or (repr(found.label) if found.label else "")
-    return f"{found.metric} of {part}" if part else found.metric
+    part = comparison.part or (repr(comparison.label) if comparison.label else "")
+    return f"{comparison.metric} of {part}" if part else comparison.metric
 
 
-def faster(found: Comparison, *, storing: bool = False) -> str:
-    """What to do about a speed-up."""
-    said = f"{prompt_moved(found)}{name(found)} is faster: {moved(found)}"
-    if found.follows_a_shorter_prompt:
-        return f"{said}; a shorter prompt may be a mistake, so this is not stored; {accept(WHY)}"
-    return said if storing else f"{said}; store it as the new baseline: pytest {UPDATE}"
-
-
-def speed_beside_answers(found: Comparison) -> str:
+def speed_beside_answers(comparison: Comparison | None) -> str:
     """How a sentence on worse answers begins where the same run shows another speed."""
-    if found.delta is None:
+    if comparison is None or comparison.delta is None:
         return ""
-    is_faster = found.verdict.value == "faster"
+    is_faster = comparison.verdict.value == "faster"
     word, link = ("faster", "but") if is_faster else ("slower", "and")
-    return f"{name(found)} is {word} by {abs(found.delta - 1) * 100:.0f}%, {link} "
+    return f"{name(comparison)} is {word} by {abs(comparison.delta - 1) * 100:.0f}%, {link} "
 
 
-def worse_answers() -> str:
-    """Why a speed says nothing."""
-    return "the answers are worse"
+def unseen(visible: float) -> str:
+    """What a comparison that decided nothing could not have seen."""
+    return f"a slowdown under {size(visible)} would not show"
 
 
-def accept(reasons: str) -> str:
-    """How to accept a slowdown."""
-    return f"if this is meant, accept it: pytest {UPDATE} --llmspeed-accept {reasons}"
+def _next_step(comparison: Comparison) -> str:
+    """What would settle it: more sessions, if any number within the window would, or another way."""
+    if step := sessions_to_store(comparison):
+        slowdown, more = step
+        return f"store {counted(more, 'more session')} to see {size(slowdown)}: pytest {UPDATE}"
+    return NOT_BY_SESSIONS if sessions_are_in_vain(comparison) else RUN_AGAIN
 
 
-def suspect(found: Comparison) -> str:
-    """What to do about a suspect."""
-    said = f"{prompt_moved(found)}{name(found)} may be slower: {moved(found)}; {found.reason}"
-    return f"{said}; {RUN_AGAIN}"
+def sessions_to_store(comparison: Comparison) -> tuple[float, int] | None:
+    """Return the first slowdown that more sessions would show, with their number; None if none would."""
+    return next(((slowdown, more) for slowdown, more in comparison.more_sessions if more), None)
 
 
-def not_beyond_chance() -> str:
-    """Why a slowdown that shows is a suspect only."""
-    return "it could be chance"
+def sessions_are_in_vain(comparison: Comparison) -> bool:
+    """Return whether no number of sessions within the window would show any slowdown."""
+    return bool(comparison.more_sessions) and all(more is None for _, more in comparison.more_sessions)
 
 
-def because_of(option: str, sentence: str) -> str:
-    """The sentence that fails a test only because an option asks for it."""
-    return f"{sentence} (the test fails because of {option})"
+# what a run and its reports say
 
 
 def same_job(sessions: int, job: str | None) -> str:
@@ -170,163 +350,27 @@ def smoke_run(rounds: int) -> str:
     return f"--llmspeed-rounds={rounds}: only budgets were checked; nothing was compared with a baseline"
 
 
-def inconclusive(found: Comparison) -> str:
-    """What to do where the data decide nothing."""
-    said = f"{prompt_moved(found)}{name(found)} is undecided: {found.reason}"
-    if found.visible is None:
-        return said
-    return f"{said}; {unseen(found.visible)}; {_next_step(found)}"
-
-
-def unseen(visible: float) -> str:
-    """What a comparison that decided nothing could not have seen."""
-    return f"a slowdown under {size(visible)} would not show"
-
-
-def _next_step(found: Comparison) -> str:
-    """What would settle it: more sessions, if any number within the window would, or another way."""
-    if step := sessions_to_store(found):
-        slowdown, more = step
-        return f"store {counted(more, 'more session')} to see {size(slowdown)}: pytest {UPDATE}"
-    return NOT_BY_SESSIONS if sessions_are_in_vain(found) else RUN_AGAIN
-
-
-def sessions_to_store(found: Comparison) -> tuple[float, int] | None:
-    """Return the first slowdown that more sessions would show, with their number; None if none would."""
-    return next(((slowdown, more) for slowdown, more in found.more_sessions if more), None)
-
-
-def sessions_are_in_vain(found: Comparison) -> bool:
-    """Return whether no number of sessions within the window would show any slowdown."""
-    return bool(found.more_sessions) and all(more is None for _, more in found.more_sessions)
-
-
-def too_few_requests(requests: int, least: int) -> str:
-    """Why so few requests are not compared."""
-    were = "was" if requests == 1 else "were"
-    return f"{counted(requests, 'request')} {were} measured, at least {least} are needed; {TAKE_TEN}"
-
-
-def no_full_session(least: int) -> str:
-    """Why stored sessions of fewer requests are not compared with."""
-    return f"no stored session has {least} requests; {TAKE_TEN}, then store that: pytest {UPDATE}"
-
-
-def no_time() -> str:
-    """Why a test whose answers have no time at all is not compared."""
-    return "no request gave a time that can be compared"
-
-
-def all_at_once() -> str:
-    """Why a test whose requests were all on their way together is not compared."""
-    return "all requests overlapped with others; such times are checked against budgets and not compared"
-
-
-def nothing_to_compare() -> str:
-    """Why a test with requests is not compared in the command."""
-    return "none of its requests are compared: those of sweeps and of loads that are too short never are"
-
-
-def cannot_rule_out(slowdown: float) -> str:
-    """Why the data do not show that nothing became slower."""
-    return f"it could be up to {size(slowdown)} slower"
-
-
-def sessions_differ() -> str:
-    """Why slower requests are not called slower."""
-    return "its requests are slower, but sessions of unchanged code have differed as much"
-
-
-def median_moved(slowdown: float) -> str:
-    """Why a shift of the median alone decides nothing."""
-    return f"its median is {size(slowdown)} slower, but its fastest requests are not"
-
-
-def tail_grew(slow: int, total: int) -> str:
-    """Why a run of usual speed is not passed all the same."""
-    return f"{slow} of {counted(total, 'request')} took longer than nearly all before"
-
-
-def no_baseline(place: str, elsewhere: Sequence[str], *, storing: bool = False) -> str:
-    """What to do where nothing is stored at `place`; nothing where a run stores it."""
-    where = f" in {place}" if place else ""
-    if elsewhere:
-        said = f"no baseline{where} (there is one for {', '.join(elsewhere)})"
-        said += "; " if storing else f"; store one: pytest {UPDATE}; or, "
-        return f"{said}if the machines are alike, give them the same llmspeed_environment"
-    return "" if storing else f"no baseline yet{where}: store one with pytest {UPDATE}"
-
-
-def incomparable(differs: Sequence[str], *, storing: bool = False) -> str:
-    """What to do where the baseline is of something else."""
-    said = f"the baseline does not match this test ({'; '.join(differs)})"
-    return said if storing else f"{said}; store a new one: pytest {UPDATE}"
-
-
-def length_moved(found: Comparison) -> str:
-    """What to do where answers are longer or shorter than those of the baseline."""
-    return (
-        f"{name(found)} is not compared: {found.reason}, and it follows their length; "
-        f"keep that steady (max_tokens=, temperature=0), or budget tpot_ms instead"
-    )
-
-
-def length(before: float, now: float) -> str:
-    """Why a figure that follows the length of the answers is not compared."""
-    return f"answers had {before:g} tokens, now {now:g}"
-
-
-def failed_requests(failed: int, total: int, error: str | None) -> str:
-    """The sentence that fails a test over its failed requests."""
-    return (
-        f"{failed} of {total} requests failed, the last with: {error}; "
-        "allow them with llm_budget(error_rate=…) if that is meant"
-    )
-
-
-def of_load(label: str | None, reason: str) -> str:
-    """The sentence that fails a test whose load was not the one that was asked."""
-    return f"the load{f' {label!r}' if label else ''} is invalid: {reason}"
-
-
-def nothing_measured(overridden_in: str | None) -> str:
-    """The sentence that fails a budgeted test that measured nothing."""
-    if overridden_in:
-        return (
-            f"nothing was measured: the llm_client of this test is not ours but the one in "
-            f"{overridden_in}; rename that fixture, or make it call the original"
-        )
-    return "nothing was measured: a test with llm_budget must send a request through llm_client"
-
-
-def close_call(check: BudgetCheck, unit_of: str) -> str:
-    """The sentence on a budget that was kept, but not beyond doubt."""
-    observed, limit = quantity(check.observed or 0.0, unit_of), quantity(check.limit, unit_of)
-    said = f"{check.name} is a close call: {observed}, its budget is {limit}{_interval(check, unit_of)}"
-    return f"{said}; the next run may miss it"
-
-
 def suite_shift(
     metric: str, ratio: float, ci: tuple[float, float], tests: int, accepted: str | None = None
 ) -> str:
     """The sentence on a shift that the whole suite shares."""
     low, high = (percent(bound) for bound in ci)
-    said = (
+    start = (
         f"the whole suite is slower: {metric} {percent(ratio)} (95% interval {low} to {high}, over "
         f"{counted(tests, 'comparison')})"
     )
     if accepted is not None:
-        return f"{said}, accepted: {accepted}"
-    return f"{said}; look at the machine and the engine first; {accept(WHY)}"
+        return f"{start}, accepted: {accepted}"
+    return f"{start}; look at the machine and the engine first; {how_to_accept()}"
 
 
-def slower_beside(found: Comparison, accepted: str | None = None) -> str:
+def slower_beside(comparison: Comparison, accepted: str | None = None) -> str:
     """The sentence on a test that is slower once the suite's own shift is taken out."""
-    said = f"{name(found)} is slower than the shift of the whole suite explains: {moved(found)}"
+    start = f"{name(comparison)} is slower than the shift of the whole suite explains: {moved(comparison)}"
     return (
-        f"{said}, accepted: {accepted}"
+        f"{start}, accepted: {accepted}"
         if accepted is not None
-        else f"{said}; look for what only this test does"
+        else f"{start}; look for what only this test does"
     )
 
 
@@ -347,23 +391,5 @@ def _on_each(tokens: Mapping[str, float]) -> str:
 
 def unlike_caches(caches: Mapping[str, str]) -> str:
     """Why TTFT is not comparable if only some prefix caches are cold."""
-    said = ", ".join(f"{cache} on {engine}" for engine, cache in caches.items())
-    return f"the prefix cache is {said}: TTFT is not comparable"
-
-
-def short(cut: int, total: int) -> str:
-    """What to do where an engine did not honour a forced length."""
-    return (
-        f"{cut} of {total} answers are shorter than the forced length: the engine does not honour "
-        "it; compare tpot_ms, which does not depend on the length"
-    )
-
-
-def crept(since: str) -> str:
-    """Why a test is suspect that no single session made slower."""
-    return f"it crept up in small steps since {since}"
-
-
-def aged(days: int) -> str:
-    """What to do about an old baseline."""
-    return f"the baseline is {days} days old: store a new session with pytest {UPDATE}"
+    shown = ", ".join(f"{cache} on {engine}" for engine, cache in caches.items())
+    return f"the prefix cache is {shown}: TTFT is not comparable"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pytest_llmspeed.messages.speed import UPDATE, counted
+from pytest_llmspeed.messages.figures import counted
+from pytest_llmspeed.messages.speed import UPDATE
+from pytest_llmspeed.metrics.reasons import Reason, words
 
 NOT_UPDATED = "baseline not updated"
 NAMED = 3
@@ -32,11 +34,13 @@ def update_stopped() -> str:
     return f"{NOT_UPDATED}: the run was stopped early"
 
 
+@words(Reason.NOT_STORED_AFTER_RERUN)
 def not_stored_after_rerun() -> str:
     """Why a test that passed at last is not stored."""
     return "an earlier attempt of this test failed, so this run of it is not stored"
 
 
+@words(Reason.NO_RUN_FILE_READABLE)
 def no_run_file_readable(place: str, files: int) -> str:
     """The sentence that fails a test whose baselines exist and cannot be read."""
     which = "the only run file" if files == 1 else f"none of the {files} run files"

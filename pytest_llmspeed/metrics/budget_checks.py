@@ -6,18 +6,13 @@ from collections.abc import Sequence
 from math import isfinite, isnan
 
 from pytest_llmspeed.errors import TooFewSamplesError
-from pytest_llmspeed.messages.load import no_load, no_load_figure, no_slo, slo_missed
 from pytest_llmspeed.metrics.budgets import Budget, BudgetCheck
 from pytest_llmspeed.metrics.load_figures import slo_broken
 from pytest_llmspeed.metrics.measurement import Measurement
+from pytest_llmspeed.metrics.reasons import Explanation, Reason
 from pytest_llmspeed.metrics.sample import TOKENS_PER_EVENT_LIMIT, Metric
 from pytest_llmspeed.metrics.summary import quantile
 from pytest_llmspeed.metrics.token_counts import DOUBTED
-
-UNKNOWN_MEMORY = (
-    "the memory of this engine is not known: it is read on Linux, of engines that the run itself starts, "
-    "on a GPU of those in this process"
-)
 
 
 def check(budget: Budget, measurement: Measurement) -> BudgetCheck:
@@ -28,10 +23,10 @@ def check(budget: Budget, measurement: Measurement) -> BudgetCheck:
     """
     chosen = measurement.labelled(budget.label)
     if budget.is_default and not chosen.samples:
-        return budget.not_checked("it applies to no measured request")
+        return budget.not_checked(Reason.NO_REQUEST_TO_CHECK())
     parts = [part for part in chosen.parts if part.load or budget.metric.per != "load"]
     if chosen.parts and not parts:
-        return _not_measured(budget, no_load(budget.metric.key))
+        return _not_measured(budget, Reason.ONLY_FOR_LOADS(metric=budget.metric.key))
     found = [_check(budget, part, measurement) for part in parts or [chosen]]
     return max(found, key=lambda each: _severity(budget, each))
 
@@ -56,7 +51,9 @@ def _check(budget: Budget, chosen: Measurement, whole: Measurement) -> BudgetChe
     try:
         observed = _statistic(budget, values)
     except TooFewSamplesError as few:
-        return _not_measured(budget, str(few))
+        return _not_measured(
+            budget, Reason.TOO_FEW_SAMPLES(quantile=few.quantile, samples=few.n, needed=few.needed)
+        )
     kept = not budget.metric.worse(observed, budget.limit)
     return BudgetCheck(budget.name, budget.limit, observed, kept, _interval(budget, values), budget.label)
 
@@ -72,60 +69,56 @@ def _check_load(budget: Budget, chosen: Measurement) -> BudgetCheck:
     observed = load.figure(metric.key) if load else None
     if load is None or observed is None:
         no_limits = metric.name == "goodput" and load is not None and not load.slo
-        return _not_measured(budget, no_slo() if no_limits else no_load_figure(metric.key))
+        return _not_measured(
+            budget, Reason.NO_SLO() if no_limits else Reason.LOAD_HAS_NO_VALUE(metric=metric.key)
+        )
     blocks = load.blocks.get(metric.key)
     interval = _mean_interval(blocks) if blocks else None
     kept = not metric.worse(observed, budget.limit)
-    reason = ""
+    reason = None
     if metric.name == "goodput" and not kept:
-        reason = slo_missed(slo_broken(load.samples, load.slo), load.slo, len(load.failures))
+        broken = slo_broken(load.samples, load.slo)
+        reason = Reason.SLO_MISSED(broken=dict(broken), slo=dict(load.slo), failed=len(load.failures))
     return BudgetCheck(budget.name, budget.limit, observed, kept, interval, budget.label, reason)
 
 
-def _not_measured(budget: Budget, reason: str) -> BudgetCheck:
+def _not_measured(budget: Budget, reason: Explanation) -> BudgetCheck:
     return BudgetCheck(budget.name, budget.limit, None, False, None, budget.label, reason)
 
 
-def _unmeasurable(budget: Budget, chosen: Measurement, whole: Measurement) -> str | None:
+def _unmeasurable(budget: Budget, chosen: Measurement, whole: Measurement) -> Explanation | None:
     """Why the budget's metric has no value, or None where it has."""
     if not chosen.samples:
         if budget.label is None:
-            return "no request was measured"
-        return f"no request has the label {budget.label!r}; labels seen: {list(whole.labels)}"
+            return Reason.NO_REQUEST()
+        return Reason.NO_SUCH_LABEL(label=budget.label, seen=list(whole.labels))
     if budget.metric.per != "request" or chosen.values(budget.metric.key):
         return None
     if len(chosen.failures) == len(chosen.samples):
-        return f"all {len(chosen.samples)} requests failed: {chosen.samples[-1].error}"
+        return Reason.ALL_FAILED(failed=len(chosen.samples), error=chosen.samples[-1].error)
     return _no_figure(budget.metric, chosen)
 
 
-def _no_figure(metric: Metric, chosen: Measurement) -> str:
+def _no_figure(metric: Metric, chosen: Measurement) -> Explanation:
     """Why requests that succeeded have no value of a metric."""
     succeeded = [sample for sample in chosen.samples if sample.ok]
     if all("non_streaming" in s.flags for s in succeeded) and metric.name != "throughput":
-        return "the answers were not streamed, so only their end-to-end time is known"
+        return Reason.NOT_STREAMED()
     if metric.name in ("tpot", "itl", "throughput"):
         return _no_token_figure(metric.name, chosen)
-    return f"no request gave a value of {metric.key}"
+    return Reason.NO_VALUE(metric=metric.key)
 
 
-def _no_token_figure(metric: str, chosen: Measurement) -> str:
+def _no_token_figure(metric: str, chosen: Measurement) -> Explanation:
     succeeded = [sample for sample in chosen.samples if sample.ok]
     if all(sample.output_tokens is None for sample in succeeded):
-        if any(DOUBTED in sample.flags for sample in succeeded):
-            return (
-                "the server's token counts (usage) contradict what it streamed, so they are not used: "
-                "set tokenizer= in the llm_backend mark to a folder or hub id"
-            )
-        return (
-            "the server gave no token counts (usage) and no tokenizer is configured: "
-            "set tokenizer= in the llm_backend mark to a folder or hub id"
-        )
+        doubted = any(DOUBTED in sample.flags for sample in succeeded)
+        return Reason.TOKEN_COUNTS_DOUBTED() if doubted else Reason.NO_TOKEN_COUNTS()
     if all("buffered" in sample.flags for sample in succeeded):
-        return "all text arrived in one read, so there is no time between tokens: is a proxy buffering?"
+        return Reason.ALL_IN_ONE_READ()
     if metric == "itl" and any(len(sample.itl_ms) for sample in succeeded):
-        return f"events carry more than {TOKENS_PER_EVENT_LIMIT} tokens each; use tpot_ms"
-    return "the answers had fewer than two tokens: raise max_tokens"
+        return Reason.SEVERAL_TOKENS_PER_EVENT(limit=TOKENS_PER_EVENT_LIMIT)
+    return Reason.TOO_FEW_TOKENS()
 
 
 def _statistic(budget: Budget, values: Sequence[float]) -> float:
@@ -179,5 +172,5 @@ def _check_error_rate(budget: Budget, chosen: Measurement) -> BudgetCheck:
 def _check_peak_memory(budget: Budget, chosen: Measurement) -> BudgetCheck:
     peak_mib = chosen.peak_memory_mib
     if peak_mib is None:
-        return _not_measured(budget, UNKNOWN_MEMORY)
+        return _not_measured(budget, Reason.MEMORY_UNKNOWN())
     return BudgetCheck(budget.name, budget.limit, peak_mib, peak_mib <= budget.limit, None, budget.label)

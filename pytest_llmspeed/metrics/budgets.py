@@ -10,6 +10,7 @@ from math import isfinite
 
 from pytest_llmspeed.errors import SettingsError, did_you_mean
 from pytest_llmspeed.metrics.exchange import plain_text
+from pytest_llmspeed.metrics.reasons import Explanation, Reason
 from pytest_llmspeed.metrics.sample import METRICS, Metric
 from pytest_llmspeed.metrics.summary import needed_samples
 from pytest_llmspeed.system.environment import slug
@@ -35,7 +36,7 @@ class BudgetCheck:
     kept: bool | None
     ci: tuple[float | None, float | None] | None = None
     label: str | None = None
-    reason: str = ""
+    reason: Explanation | None = None
 
     @property
     def close_call(self) -> bool:
@@ -76,7 +77,7 @@ class Budget:
         """What a closer mark's budget of the same name replaces; in an environment, also a general one."""
         return self.name, self.label, self.backend
 
-    def not_checked(self, reason: str) -> BudgetCheck:
+    def not_checked(self, reason: Explanation) -> BudgetCheck:
         """Return the check of a budget that this run leaves out."""
         return BudgetCheck(self.name, self.limit, None, None, None, self.label, reason)
 
@@ -191,7 +192,7 @@ def in_environment(budgets: Sequence[Budget], environment: str) -> tuple[list[Bu
         if budget.environment is None or _matches(budget.environment, environment):
             holding[budget.slot] = budget
         else:
-            reason = f"for environment {budget.environment!r}, this is {environment!r}"
+            reason = Reason.OTHER_ENVIRONMENT(wanted=budget.environment, here=environment)
             elsewhere.append(budget.not_checked(reason))
     return list(holding.values()), elsewhere
 
@@ -204,8 +205,10 @@ def _matches(pattern: str, environment: str) -> bool:
 def enough_rounds(budgets: Sequence[Budget], rounds: int) -> tuple[list[Budget], list[BudgetCheck]]:
     """Return the budgets that so many rounds can say something about, and the others as not checked."""
     few = [b for b in budgets if b.needs_requests > rounds and b.quantile not in (None, 0.5)]
-    reasons = (f"needs {b.needs_requests} requests, --llmspeed-rounds={rounds}" for b in few)
-    unchecked = [budget.not_checked(reason) for budget, reason in zip(few, reasons, strict=True)]
+    unchecked = [
+        budget.not_checked(Reason.SMOKE_RUN_TOO_SHORT(needed=budget.needs_requests, rounds=rounds))
+        for budget in few
+    ]
     return [budget for budget in budgets if budget not in few], unchecked
 
 

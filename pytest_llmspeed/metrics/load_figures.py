@@ -19,8 +19,8 @@ from heapq import heapreplace
 from itertools import accumulate, pairwise
 from statistics import median
 
-from pytest_llmspeed.messages import load as advice
 from pytest_llmspeed.metrics.load_result import ClientHealth
+from pytest_llmspeed.metrics.reasons import Explanation, Reason
 from pytest_llmspeed.metrics.sample import Sample
 
 BLOCKS = 10
@@ -231,24 +231,24 @@ def faults(
     queues_here: bool,
     peak: int,
     lost: Sequence[str],
-) -> tuple[str, ...]:
-    """Return why the figures are not those of the load that was asked, a sentence each with what to do.
+) -> tuple[Explanation, ...]:
+    """Return why the figures are not those of the load that was asked, one explanation each.
 
     `queues_here`: the engine takes so many requests at a time, and the others wait openly for it.
     """
-    found = [advice.worker_lost(reason) for reason in lost]
+    found = [Reason.WORKER_LOST(reason=reason) for reason in lost]
     sent = sum(each.sent for each in answered)
     if slots is not None and sent >= slots and peak < REACHED * slots:
-        found.append(advice.not_reached(peak, slots))
+        found.append(Reason.CONCURRENCY_NOT_REACHED(peak=peak, asked=slots))
     any_answer = any(each.counts for each in answered)
     longer = stretch(answered, slots) if slots is not None and any_answer else None
     if longer is not None and longer > STRETCH:
-        found.append(advice.took_longer(longer))
+        found.append(Reason.SLOTS_STAYED_EMPTY(stretch=longer))
     if client.cpu_share is not None and client.cpu_share > BUSY:
-        found.append(advice.client_busy(client.cpu_share))
+        found.append(Reason.CLIENT_BUSY(share=client.cpu_share))
     if client.piled_up > PILED_UP:
-        found.append(advice.piled_up(client.piled_up))
+        found.append(Reason.PILED_UP(share=client.piled_up))
     late_ms = client.send_late_ms
     if slots is None and not queues_here and late_ms is not None and late_ms > LATE_SEND_MS:
-        found.append(advice.sent_late(late_ms))
+        found.append(Reason.SENT_LATE(late_ms=late_ms))
     return tuple(found)

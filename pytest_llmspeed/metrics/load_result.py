@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pytest_llmspeed.metrics.reasons import Explanation
 from pytest_llmspeed.metrics.sample import METRICS, Sample
 from pytest_llmspeed.metrics.summary import Summary, quantile, spelled_out, summarise
 
@@ -59,9 +60,9 @@ class LoadResult:
     stratum: str = ""
     client: ClientHealth = field(default_factory=ClientHealth)
     blocks: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    invalid: tuple[str, ...] = ()
+    invalid: tuple[Explanation, ...] = ()
     counted: bool = True
-    not_compared: str | None = None
+    not_compared: Explanation | None = None
     """Why no baseline is held against it although one should be: it is too short."""
     not_sent: int = 0
     offered_per_s: float | None = None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from pytest_llmspeed.metrics.load_curve import Curve
 from pytest_llmspeed.metrics.load_result import LoadResult
+from pytest_llmspeed.metrics.reasons import Explanation
 from pytest_llmspeed.metrics.sample import METRICS, Sample
 from pytest_llmspeed.metrics.summary import Summary, quantile, spelled_out, summarise
 from pytest_llmspeed.system.neighbours import Neighbour
@@ -56,8 +57,8 @@ class Measurement:
         return [(each.name, each.cores) for each in self.neighbours]
 
     @property
-    def not_compared(self) -> tuple[str, ...]:
-        """Sentences on loads that are too short for a baseline; a level of a sweep needs none."""
+    def not_compared(self) -> tuple[Explanation, ...]:
+        """Why loads are not compared that are too short for a baseline; a level of a sweep needs none."""
         told = (load.not_compared for load in self.loads if load.counted and load.not_compared)
         return tuple(dict.fromkeys(told))
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pytest_llmspeed.client import LLMClient
     from pytest_llmspeed.engines.base import Engine, EngineSpec
     from pytest_llmspeed.plugin.state import TestState
-    from pytest_llmspeed.run import Run
+    from pytest_llmspeed.run.run import Run
     from pytest_llmspeed.system.cpu import CPUWatch
     from pytest_llmspeed.system.lock import DeviceLock
 
@@ -150,7 +150,12 @@ def llm_client(request: pytest.FixtureRequest, llm_backend: Engine) -> Iterator[
             pytrace=False,
         )
     identity, folder = identity_of(request.node), request.node.path.parent
-    probe = Probe(llm_backend, run.pool.loop, lambda plan: run.answers(llm_backend, identity, plan))
+    environment, history = run.environment_of(llm_backend), run.results.history
+    probe = Probe(
+        llm_backend,
+        run.pool.loop,
+        lambda plan: history.answers(environment, identity, llm_backend.backend, plan),
+    )
     state.recorder, state.probe = Recorder(_cpu_watch(llm_backend, run.settings.busy_share)), probe
     client = LLMClient(
         llm_backend,

@@ -30,7 +30,7 @@ from pytest_llmspeed.plugin.state import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_llmspeed.run import Run
+    from pytest_llmspeed.run.run import Run
 
 __all__ = ["_llmspeed_backend", "llm_backend", "llm_backend_options", "llm_client"]
 
@@ -81,7 +81,7 @@ class LLMSpeed:
 
     @cached_property
     def run(self) -> Run:
-        from pytest_llmspeed.run import Run
+        from pytest_llmspeed.run.run import Run
 
         return Run(options.read(self.config), {}, self.config.rootpath)
 
@@ -141,7 +141,7 @@ class LLMSpeed:
             return
         from pytest_llmspeed.plugin.marks import identity_of, mistakes, state_of
 
-        self.run.count_selected(sum(state_of(item).plan.comparisons for item in items))
+        self.run.results.count_selected(sum(state_of(item).plan.comparisons for item in items))
         if self.is_full_run and not session.testsfailed:
             self._note_collected(sorted(map(identity_of, session.items)))
         self._mistakes = mistakes(items)
@@ -159,7 +159,7 @@ class LLMSpeed:
         if is_worker(self.config):
             self.config.workeroutput[COLLECTED] = identities  # type: ignore[attr-defined]
         else:
-            self.run.collected = set(identities)
+            self.run.output.collected = set(identities)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:

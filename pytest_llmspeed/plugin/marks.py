@@ -12,10 +12,10 @@ import pytest
 
 from pytest_llmspeed.engines.base import EngineSpec
 from pytest_llmspeed.errors import LLMSpeedError, SettingsError
-from pytest_llmspeed.judging.judge import gated_metrics
-from pytest_llmspeed.messages import speed
+from pytest_llmspeed.judging.comparing import gated_metrics
 from pytest_llmspeed.metrics.budgets import Budget, default_budgets, enough_rounds, merged
 from pytest_llmspeed.metrics.exchange import plain_text
+from pytest_llmspeed.metrics.reasons import Reason
 from pytest_llmspeed.plugin.grouping import Needed
 from pytest_llmspeed.plugin.mark_layers import Layers, are_same, layers_of
 from pytest_llmspeed.plugin.state import (
@@ -34,7 +34,7 @@ from pytest_llmspeed.plugin.state import (
 from pytest_llmspeed.plugin.test_plan import Choice, TestPlan, checked_id, with_ids
 from pytest_llmspeed.quality.answers import PlannedCheck
 from pytest_llmspeed.records.record import Side
-from pytest_llmspeed.run import Run
+from pytest_llmspeed.run.run import Run
 from pytest_llmspeed.settings import BackendMark, spec_for
 
 T = TypeVar("T")
@@ -342,7 +342,7 @@ def late_problems(item: pytest.Item, state: TestState) -> Iterator[str]:
             "or in a fixture that llm_backend comes after"
         )
     if state.plan.quality and state.probe is None:
-        yield f"llm_quality was not checked: {speed.nothing_measured(overridden_in(item))}"
+        yield f"llm_quality was not checked: {Reason.NOTHING_MEASURED(overridden_in=overridden_in(item))}"
 
 
 def overridden_in(item: pytest.Item) -> str | None:

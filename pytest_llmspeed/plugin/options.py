@@ -12,7 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_llmspeed.run import Run
+    from pytest_llmspeed.run.run import Run
     from pytest_llmspeed.settings import Settings
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
@@ -169,7 +169,7 @@ def show(run: Run, terminal: pytest.TerminalReporter, mistakes: Sequence[str] = 
     """Write the closing section, if there is anything to say."""
     from pytest_llmspeed.text.harmless import harmless_lines
 
-    lines = list(run.closing_section(verbose=terminal.verbosity > 0))
+    lines = list(run.output.closing_section(verbose=terminal.verbosity > 0))
     if mistakes:
         lines = ["These tests cannot run:", *mistakes, *lines]
     if lines:

@@ -14,8 +14,9 @@ from pytest_llmspeed.plugin.state import TestState, is_marked, run_of, state_or_
 
 if TYPE_CHECKING:
     from pytest_llmspeed.engines.base import Engine
+    from pytest_llmspeed.metrics.reasons import Explanation
     from pytest_llmspeed.records.record import TestRecord
-    from pytest_llmspeed.run import Run
+    from pytest_llmspeed.run.run import Run
 
 
 PACKAGE = Path(__file__).parents[1]
@@ -54,14 +55,15 @@ def conclude(item: pytest.Item, *, body_passed: bool) -> None:
     state = _state_now(item)
     if state is None:
         return
+    from pytest_llmspeed.metrics.reasons import Reason
     from pytest_llmspeed.plugin.marks import late_problems, overridden_in
 
     _cut_off(state)
     raw, override = _raw_record(item, state), overridden_in(item)
     counts = raw.measurement.samples or (body_passed and state.must_measure)
     probed = tuple(state.probe.probed.values()) if state.probe else ()
-    record = run_of(item.config).judge(raw, state.budgets if counts else (), override, probed)
-    late = tuple(late_problems(item, state)) if body_passed else ()
+    record = run_of(item.config).results.judge(raw, state.budgets if counts else (), override, probed)
+    late = [Reason.AS_WRITTEN(text=text) for text in late_problems(item, state)] if body_passed else []
     unchecked = state.unchecked if counts else ()
     checks = (*record.budgets, *unchecked)
     state.record = replace(record, problems=(*late, *record.problems), budgets=checks)
@@ -106,7 +108,7 @@ def note_interrupted(item: pytest.Item) -> None:
     if state := state_or_none(item):
         _cut_off(state)
         raw = _raw_record(item, state)
-        run_of(item.config).records[raw.nodeid] = replace(raw, outcome="interrupted", partial=True)
+        run_of(item.config).results.records[raw.nodeid] = replace(raw, outcome="interrupted", partial=True)
 
 
 def _cut_off(state: TestState) -> None:
@@ -119,7 +121,7 @@ def fail_if_wanting(item: pytest.Item) -> None:
     """Raise `PerformanceFailure` if the body passed and its record has problems."""
     state = state_or_none(item)
     if state and state.record and state.record.problems and not _body_failed(item):
-        raise PerformanceFailure("\n".join(state.record.problems))
+        raise PerformanceFailure("\n".join(map(str, state.record.problems)))
 
 
 def _body_failed(item: pytest.Item) -> bool:
@@ -218,16 +220,16 @@ def attach(report: pytest.TestReport, item: pytest.Item) -> None:
     }
     report.llmspeed = {**shown, **between}  # type: ignore[attr-defined]
     problems = () if ours else record.problems
-    said = [*problems, *record.advice]
-    if report.failed and said:
-        report.sections.append(("llmspeed", harmless_lines("\n".join(said))))
+    told = [*problems, *record.advice]
+    if report.failed and told:
+        report.sections.append(("llmspeed", harmless_lines("\n".join(map(str, told)))))
 
 
-def _says(report: pytest.TestReport, problems: Sequence[str]) -> bool:
+def _says(report: pytest.TestReport, problems: Sequence[Explanation]) -> bool:
     """True if the failure is ours, which says the problems itself."""
     from pytest_llmspeed.text.harmless import harmless_lines
 
-    return bool(problems) and report.longreprtext == harmless_lines("\n".join(problems))
+    return bool(problems) and report.longreprtext == harmless_lines("\n".join(map(str, problems)))
 
 
 def _outcome(report: pytest.TestReport) -> str:
@@ -250,16 +252,16 @@ def collect(report: pytest.TestReport, run: Run, *, each_worker: bool) -> None:
     shown: dict[str, Any] | None = getattr(report, "llmspeed", None)
     name = _name(report, each_worker=each_worker)
     if shown is None and hasattr(report, "llmspeed"):
-        run.skipped.add(name)
+        run.results.skipped.add(name)
     if shown is not None:
-        run.records[name] = replace(test_from_builtins(shown), nodeid=name)
+        run.results.records[name] = replace(test_from_builtins(shown), nodeid=name)
     attempt: str = report.outcome
     if attempt == "rerun":
-        run.rerun.add(name)
+        run.results.rerun.add(name)
     if report.failed:
-        run.failed[name] = "failed" if report.when == "call" else "error"
+        run.results.failed[name] = "failed" if report.when == "call" else "error"
     if report.failed and report.when == "call" and (shown is None or shown["body_failed"]):
-        run.failed_bodies.add(name)
+        run.results.failed_bodies.add(name)
 
 
 def _name(report: pytest.TestReport, *, each_worker: bool) -> str:
@@ -276,5 +278,5 @@ def is_complete(exitstatus: int) -> bool:
 
 def finish(run: Run, *, complete: bool) -> bool:
     """Judge the suite and write what is to be written; return False if that fails the run."""
-    kept = run.judge_suite() if complete else True
-    return run.write(may_store=complete) and kept
+    kept = run.results.judge_suite() if complete else True
+    return run.output.write(may_store=complete) and kept

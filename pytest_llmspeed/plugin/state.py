@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_llmspeed.quality.probe import Probe
     from pytest_llmspeed.recording.recorder import Recorder
     from pytest_llmspeed.records.record import TestRecord
-    from pytest_llmspeed.run import Run
+    from pytest_llmspeed.run.run import Run
 
 BACKEND, BUDGET, QUALITY = "llm_backend", "llm_budget", "llm_quality"
 NAMES = (BACKEND, BUDGET, QUALITY)

@@ -1,12 +1,13 @@
-"""A check and its baseline → what each rung found. Decides; how it is worded is in `sentences`."""
+"""A check and its baseline → what each rung found. Decides; `messages.quality` words it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
-from pytest_llmspeed.messages import quality
+from pytest_llmspeed.metrics.reasons import Reason
 from pytest_llmspeed.quality.answers import CheckedAnswer, Limits, Probed
 from pytest_llmspeed.quality.findings import (
     CONSISTENCY,
@@ -145,22 +146,23 @@ def _contracts(check: _Check) -> Finding:
     failed = [answer for answer in answers if answer.error is not None]
     score = check.probed.now.score
     broken = [pair for pair in check.known if pair.broke]
-    figures = {
+    figures: dict[str, Any] = {
         "kept": float(sum(answer.kept or 0 for answer in asked)),
         "asked": len(asked),
         "broken": len(broken),
+        "at_ties": _ties(broken),
         "errors": len(failed),
     }
-    said = quality.contracts(figures["kept"], len(asked), broken=len(broken), at_ties=_ties(broken))
     if failed:
-        said = quality.failed_requests(len(failed), len(answers), failed[0].error)
-        return Finding(CONTRACTS, Word.FAILED, said, figures, by_limit=True)
+        figures |= {"requests": len(answers), "first_error": failed[0].error}
+        return Finding(CONTRACTS, Word.FAILED, Reason.PROMPTS_FAILED, figures, by_limit=True)
     if limits.min_score is not None and (score is None or score < limits.min_score):
-        said = quality.score_too_low(score, limits.min_score)
-        return Finding(CONTRACTS, Word.FAILED, said, figures, by_limit=True)
+        figures |= {"score": score, "min_score": limits.min_score}
+        return Finding(CONTRACTS, Word.FAILED, Reason.SCORE_TOO_LOW, figures, by_limit=True)
     if not asked:
-        return Finding(CONTRACTS, Word.SKIPPED, quality.nothing_expected(), figures)
-    return Finding(CONTRACTS, _word_of_broken(broken, limits), said, figures)
+        return Finding(CONTRACTS, Word.SKIPPED, Reason.NOTHING_EXPECTED, figures)
+    reason = Reason.CONTRACTS_BROKEN if broken else Reason.CONTRACTS_KEPT
+    return Finding(CONTRACTS, _word_of_broken(broken, limits), reason, figures)
 
 
 def _word_of_broken(broken: Sequence[_Pair], limits: Limits) -> Word:
@@ -187,7 +189,7 @@ class _Sign:
     something without a baseline too.
     """
 
-    said: str
+    reason: Reason
     now: Counted
     then: Counted
     once: bool = False
@@ -209,20 +211,23 @@ def _consistency(check: _Check) -> Finding:
     now = check.probed.now
     signs = _signs(check)
     alone, beside, unlikely = signs
-    figures: dict[str, float | None] = {
+    figures: dict[str, Any] = {
         "asked_again": alone.now[1],
         "differing": alone.now[0],
         "asked_beside": beside.now[1],
         "differing_beside": beside.now[0],
+        "width": now.width,
         "unlikely": unlikely.now[0],
+        "scored_tokens": unlikely.now[1],
         "floor_delta": now.floor.delta if now.floor else None,
         "floor_kl": now.floor.kl if now.floor else None,
+        "is_exact": now.floor is not None and now.floor.is_exact,
     }
     if not alone.now[1]:
-        return Finding(CONSISTENCY, Word.SKIPPED, quality.nothing_greedy(), figures)
+        return Finding(CONSISTENCY, Word.SKIPPED, Reason.NOTHING_GREEDY, figures)
     worst = min(signs, key=lambda sign: list(Word).index(sign.word))
-    calm = quality.consistent(alone.now, beside.now, now.width, now.floor)
-    return Finding(CONSISTENCY, worst.word, calm if worst.word is Word.PASSED else worst.said, figures)
+    reason = Reason.REPEATS if worst.word is Word.PASSED else worst.reason
+    return Finding(CONSISTENCY, worst.word, reason, figures)
 
 
 def _signs(check: _Check) -> tuple[_Sign, _Sign, _Sign]:
@@ -232,11 +237,10 @@ def _signs(check: _Check) -> tuple[_Sign, _Sign, _Sign]:
     alone, beside = _differing(answers, "repeated"), _differing(answers, "repeated_beside")
     unlikely = _unlikely(answers, check.tie)
     draws = floor is not None and floor.is_exact
-    told = quality.differs_alone(alone, draws=draws)
     return (
-        _Sign(told, alone, _differing(before, "repeated"), once=draws, stands_alone=draws),
-        _Sign(quality.differs_beside(beside), beside, _differing(before, "repeated_beside")),
-        _Sign(quality.unlikely(unlikely), unlikely, _unlikely(before, check.tie), stands_alone=True),
+        _Sign(Reason.DIFFERS_ALONE, alone, _differing(before, "repeated"), once=draws, stands_alone=draws),
+        _Sign(Reason.DIFFERS_BESIDE_OTHERS, beside, _differing(before, "repeated_beside")),
+        _Sign(Reason.UNLIKELY_TOKENS, unlikely, _unlikely(before, check.tie), stands_alone=True),
     )
 
 
@@ -264,7 +268,7 @@ def _logprobs(check: _Check) -> Finding:
     allowed = kl_limit(check.precision, baseline.floor) if limits.max_kl is None else limits.max_kl
     kl, worst = max(scored, key=lambda each: each[0])
     is_hurt_alone = limits.max_kl is None and kl > ONE_PROMPT * allowed
-    figures = {
+    figures: dict[str, Any] = {
         "tokens": change.tokens,
         "kl": change.kl,
         "max_kl": allowed,
@@ -274,38 +278,37 @@ def _logprobs(check: _Check) -> Finding:
         "worst_prompt_kl": kl,
     }
     too_low = limits.min_top1 is not None and change.top1 < limits.min_top1
-    said = quality.logprobs(change, allowed, limits.min_top1)
     if is_hurt_alone:
-        said += quality.one_prompt(worst.now.prompt, kl, ONE_PROMPT * allowed)
+        figures |= {"worst_prompt": worst.now.prompt, "worst_prompt_max_kl": ONE_PROMPT * allowed}
     word = Word.FAILED if too_low or is_hurt_alone or change.kl > allowed else Word.PASSED
     by_limit = too_low or limits.max_kl is not None
-    return Finding(LOGPROBS, word, said, figures, by_limit=by_limit)
+    return Finding(LOGPROBS, word, Reason.LOGPROBS_MOVED, figures, by_limit=by_limit)
 
 
 def _without_logprobs(check: _Check) -> Finding:
     if check.probed.now.floor is None:
-        return Finding(LOGPROBS, Word.SKIPPED, quality.engine_scores_nothing())
+        return Finding(LOGPROBS, Word.SKIPPED, Reason.ENGINE_SCORES_NOTHING)
     if not check.known:
-        return Finding(LOGPROBS, Word.NO_BASELINE, quality.no_baseline())
-    return Finding(LOGPROBS, Word.SKIPPED, quality.no_stored_tokens())
+        return Finding(LOGPROBS, Word.NO_BASELINE, Reason.NO_STORED_ANSWERS)
+    return Finding(LOGPROBS, Word.SKIPPED, Reason.NO_STORED_TOKENS)
 
 
 def _divergence(check: _Check) -> Finding:
     """Rung 4, an explanation: whether answers that changed did so where rounding may turn them."""
     if not check.known:
-        return Finding(DIVERGENCE, Word.NO_BASELINE, quality.no_baseline())
+        return Finding(DIVERGENCE, Word.NO_BASELINE, Reason.NO_STORED_ANSWERS)
     changed = [pair for pair in check.known if pair.has_changed]
     real = [pair for pair in changed if pair.near_tie is False]
-    figures: dict[str, float | None] = {
+    figures: dict[str, Any] = {
         "answers": len(check.known),
         "changed": len(changed),
         "near_ties": _ties(changed),
         "real": len(real),
         "near_tie_nats": check.tie,
     }
-    where = (real[0].now.prompt, real[0].divergence) if real else None
-    said = quality.divergence(len(check.known), len(changed), _ties(changed), len(real), where)
-    return Finding(DIVERGENCE, Word.PASSED, said, figures)
+    if real:
+        figures |= {"first_prompt": real[0].now.prompt, "first_token": real[0].divergence}
+    return Finding(DIVERGENCE, Word.PASSED, Reason.DIVERGENCE, figures)
 
 
 def _score(check: _Check) -> Finding:
@@ -317,18 +320,16 @@ def _score(check: _Check) -> Finding:
     ]
     if not scores:
         scored = any(answer.score is not None for answer in check.probed.now.answers)
-        word, said = (
-            (Word.NO_BASELINE, quality.no_baseline()) if scored else (Word.SKIPPED, quality.nothing_scored())
-        )
-        return Finding(SCORE, word, said)
+        if scored:
+            return Finding(SCORE, Word.NO_BASELINE, Reason.NO_STORED_ANSWERS)
+        return Finding(SCORE, Word.SKIPPED, Reason.NOTHING_SCORED)
     found = paired(scores)
-    visible = visible_loss(found.prompts)
     figures = {
         "prompts": found.prompts,
         "worse": found.worse,
         "better": found.better,
         "p": found.p,
-        "visible_loss": visible,
+        "visible_loss": visible_loss(found.prompts),
     }
     word = Word.FAILED if found.p <= FAIL_P else Word.SUSPECT if found.p <= SUSPECT_P else Word.PASSED
-    return Finding(SCORE, word, quality.task_score(found, visible), figures)
+    return Finding(SCORE, word, Reason.TASK_SCORE, figures)

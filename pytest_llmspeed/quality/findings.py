@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from pytest_llmspeed.metrics.reasons import Explanation, Reason
+
 
 class Word(StrEnum):
     """What a rung, or a whole check, came to. From the gravest to the mildest."""
@@ -24,16 +26,21 @@ CONTRACTS, CONSISTENCY, LOGPROBS, DIVERGENCE, SCORE = RUNGS
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one rung found: a word, a sentence, and the figures behind it.
+    """What one rung found: a word, the reason for it, and the figures behind both.
 
     `by_limit` marks a failure of a limit of the user's, or for want of answers: it cannot be accepted.
     """
 
     rung: str
     word: Word
-    said: str
-    figures: Mapping[str, float | None] = field(default_factory=dict)
+    reason: Reason
+    figures: Mapping[str, Any] = field(default_factory=dict)
     by_limit: bool = False
+
+    @property
+    def explanation(self) -> Explanation:
+        """The reason with its figures; as text, the sentence."""
+        return Explanation(self.reason, self.figures)
 
     @property
     def number(self) -> int:
@@ -127,7 +134,8 @@ def _finding_to_builtins(finding: Finding) -> dict[str, Any]:
     return {
         "rung": finding.rung,
         "verdict": finding.word.value,
-        "said": finding.said,
+        "reason": finding.reason.value,
+        "sentence": str(finding.explanation),
         "figures": figures,
         "by_limit": finding.by_limit,
     }
@@ -149,11 +157,18 @@ def from_builtins(shown: Mapping[str, Any] | None) -> tuple[SetFindings, ...]:
     return tuple(_set_from_builtins(each) for each in (shown["sets"] if shown else ()))
 
 
+def _reason(shown: Mapping[str, Any]) -> tuple[Reason, Mapping[str, Any]]:
+    """Return the reason of a finding; a report of the first schema has a sentence only."""
+    if "said" in shown:
+        return Reason.AS_WRITTEN, {"text": shown["said"]}
+    return Reason(shown["reason"]), shown["figures"]
+
+
 def _set_from_builtins(shown: Mapping[str, Any]) -> SetFindings:
     return SetFindings(
         prompts=shown["prompts"],
         rungs=tuple(
-            Finding(each["rung"], Word(each["verdict"]), each["said"], each["figures"], each["by_limit"])
+            Finding(each["rung"], Word(each["verdict"]), *_reason(each), by_limit=each["by_limit"])
             for each in shown["rungs"]
         ),
         answers=tuple(

@@ -16,7 +16,6 @@ from typing import TypeVar
 from pytest_llmspeed.engines.base import Engine, TokenScorer, scorer_of
 from pytest_llmspeed.engines.token_scores import TokenScores
 from pytest_llmspeed.errors import GenerationError, hides_our_frames
-from pytest_llmspeed.messages import quality
 from pytest_llmspeed.metrics.exchange import Exchange, LimitField
 from pytest_llmspeed.quality.answers import (
     Baseline,
@@ -69,7 +68,7 @@ class _Asked:
     def scored_again(self, again: TokenScores | GenerationError) -> _Asked:
         """The same, knowing the noise between its scores and others of the same tokens."""
         if isinstance(again, GenerationError) or self.answer.scores is None:
-            return self.failed(quality.cannot_be_scored(again))
+            return self.failed(f"its tokens cannot be scored: {again}")
         return replace(self, noise=(*self.noise, token_changes(self.answer.scores, again)))
 
     def failed(self, error: str) -> _Asked:
@@ -146,7 +145,7 @@ class Probe:
         score = kept if scorer is None else fmean(float(scorer(prompt.prompt, text)) for text in texts)
         answer = replace(answer, texts=texts)
         if score is not None and not isfinite(score):
-            return replace(answer, error=quality.no_score(score))
+            return replace(answer, error=f"the scorer returned {score}, which is not a score")
         usage = samples[0].usage
         return replace(
             answer,
@@ -203,7 +202,7 @@ class Probe:
                 same = before.token_ids == answer.token_ids
                 forced = scores if same else self._scores(engine, asked.prompt, before.token_ids)
         except GenerationError as error:
-            return asked.failed(quality.cannot_be_scored(error))
+            return asked.failed(f"its tokens cannot be scored: {error}")
         return _Asked(asked.prompt, replace(answer, scores=scores, forced=forced))
 
     def _scores(self, engine: TokenScorer, prompt: QualityPrompt, tokens: Sequence[int]) -> TokenScores:
@@ -262,7 +261,10 @@ async def _scores(engine: TokenScorer, prompt: QualityPrompt, tokens: Sequence[i
     """The engine's scores, which are numbers; raises `GenerationError`."""
     found = await engine.score(prompt.request(0, TIMEOUT_S), tokens, ASKED_TOP)
     if not found.are_numbers:
-        raise GenerationError(quality.no_logprobs())
+        raise GenerationError(
+            "the log-probabilities are NaN or Inf: the model's weights are damaged, or its precision does "
+            "not do for it"
+        )
     return found
 
 

@@ -10,6 +10,7 @@ from pytest_llmspeed.metrics.load_figures import BLOCK_MEDIANS as TIMES
 from pytest_llmspeed.metrics.load_result import LATENCIES, ClientHealth, LoadResult
 from pytest_llmspeed.metrics.sample import Sample
 from pytest_llmspeed.records.sample_codec import rounded
+from pytest_llmspeed.records.verdict_codec import explanation_from_builtins, explanation_to_builtins
 
 FIGURES = (
     "window_s",
@@ -57,9 +58,9 @@ def _kept(load: LoadResult) -> dict[str, Any]:
         "slo": dict(load.slo),
         "client": {name: rounded(value) for name, value in asdict(load.client).items()},
         "blocks": {metric: [rounded(value) for value in values] for metric, values in load.blocks.items()},
-        "invalid": list(load.invalid),
+        "invalid": [explanation_to_builtins(each) for each in load.invalid],
         "notes": list(load.notes),
-        "not_compared": load.not_compared,
+        "not_compared": None if load.not_compared is None else explanation_to_builtins(load.not_compared),
     }
 
 
@@ -72,9 +73,11 @@ def load_from_builtins(shown: Mapping[str, Any], samples: Sequence[Sample]) -> L
         slo=shown["slo"],
         client=ClientHealth(**shown["client"]),
         blocks={metric: tuple(values) for metric, values in shown["blocks"].items()},
-        invalid=tuple(shown["invalid"]),
+        invalid=tuple(map(explanation_from_builtins, shown["invalid"])),
         notes=tuple(shown.get("notes", ())),
-        not_compared=shown.get("not_compared"),
+        not_compared=explanation_from_builtins(too_short)
+        if (too_short := shown.get("not_compared"))
+        else None,
         **{name: shown[name] for name in known},
         **{name: shown.get(name, default) for name, default in ADDED.items()},
     )

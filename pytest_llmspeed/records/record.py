@@ -1,7 +1,8 @@
 """TestRecord and RunRecord ⇄ builtins: the one shape that reports, workers and the store share.
 
-`schema` is "llmspeed/1". Times are in ms, what is missing is None. Nothing but str, int, float,
-bool, None, list and dict comes out, so that it crosses a process boundary and JSON unharmed.
+`schema` is "llmspeed/2"; "llmspeed/1", which has sentences without their codes, is read too. Times are in
+ms, what is missing is None. Nothing but str, int, float, bool, None, list and dict comes out, so that it
+crosses a process boundary and JSON unharmed.
 """
 
 from __future__ import annotations
@@ -13,15 +14,26 @@ from typing import Any, cast
 from pytest_llmspeed.engines.backend import Backend
 from pytest_llmspeed.metrics.budgets import BudgetCheck
 from pytest_llmspeed.metrics.measurement import Measurement, busy_strata
+from pytest_llmspeed.metrics.reasons import Explanation
 from pytest_llmspeed.quality import findings
 from pytest_llmspeed.quality.findings import SetFindings
 from pytest_llmspeed.records.load_codec import load_to_stored
 from pytest_llmspeed.records.measurement_codec import measurement_from_builtins, measurement_to_builtins
 from pytest_llmspeed.records.sample_codec import rounded, samples_to_stored
+from pytest_llmspeed.records.verdict_codec import (
+    budget_check_from_builtins,
+    budget_check_to_builtins,
+    comparison_from_builtins,
+    comparison_to_builtins,
+    explanation_from_builtins,
+    explanation_to_builtins,
+    significant,
+)
 from pytest_llmspeed.regression.verdicts import Comparison, Verdict
 from pytest_llmspeed.text.harmless import encodable_all
 
-SCHEMA = "llmspeed/1"
+SCHEMA = "llmspeed/2"
+READABLE = ("llmspeed/1", SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +50,7 @@ class TestRecord:
     """All that is known of one test at the end of its body, and its verdicts.
 
     `workload` is what the test declared of its requests, one line a kind of call. `problems` are
-    the sentences that fail the test, `advice` those that do not. `partial` marks an interrupted one,
+    what fails the test, `advice` what does not. `partial` marks an interrupted one,
     `rerun` one that an earlier attempt of this run did not pass.
     `side` is None of a test that runs on one engine.
     `quality` is what was found of its answers, `snapshots` what the store keeps of them, in builtins.
@@ -58,8 +70,8 @@ class TestRecord:
     budgets: tuple[BudgetCheck, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     verdict: Verdict | None = None
-    problems: tuple[str, ...] = ()
-    advice: tuple[str, ...] = ()
+    problems: tuple[Explanation, ...] = ()
+    advice: tuple[Explanation, ...] = ()
     accepted: str | None = None
     partial: bool = False
     rerun: bool = False
@@ -188,15 +200,15 @@ def _suite_to_builtins(suite: SuiteVerdict) -> dict[str, Any]:
                 "environment": shift.environment,
                 "metric": shift.metric,
                 "verdict": shift.verdict.value,
-                "delta": _significant(shift.delta),
-                "ci": [_significant(bound) for bound in shift.ci],
-                "p_session": _significant(shift.p_session),
+                "delta": significant(shift.delta),
+                "ci": [significant(bound) for bound in shift.ci],
+                "p_session": significant(shift.p_session),
                 "tests": shift.tests,
                 "sessions": shift.sessions,
             }
             for shift in suite.shifts
         ],
-        "alone": [{"nodeid": nodeid, **_comparison_to_builtins(found)} for nodeid, found in suite.alone],
+        "alone": [{"nodeid": nodeid, **comparison_to_builtins(found)} for nodeid, found in suite.alone],
     }
 
 
@@ -209,16 +221,16 @@ def test_to_builtins(record: TestRecord, *, text: bool) -> dict[str, Any]:
         "environment": record.environment,
         "outcome": record.outcome,
         "partial": record.partial,
-        "backend": None if backend is None else _backend_to_builtins(backend),
+        "backend": None if backend is None else backend_to_builtins(backend),
         "side": None if record.side is None else asdict(record.side),
         "key": record.key,
         "measurement": measurement_to_builtins(record.measurement, text=text),
-        "budgets": [_budget_to_builtins(check) for check in record.budgets],
-        "comparisons": [_comparison_to_builtins(found) for found in record.comparisons],
+        "budgets": [budget_check_to_builtins(check) for check in record.budgets],
+        "comparisons": [comparison_to_builtins(found) for found in record.comparisons],
         "verdict": None if record.verdict is None else record.verdict.value,
         "faster": record.is_faster,
-        "problems": list(record.problems),
-        "advice": list(record.advice),
+        "problems": [explanation_to_builtins(each) for each in record.problems],
+        "advice": [explanation_to_builtins(each) for each in record.advice],
         "accepted": record.accepted,
         "quality": findings.to_builtins(record.quality, text=text),
     }
@@ -239,7 +251,7 @@ def test_to_stored(record: TestRecord) -> dict[str, Any]:
         "identity": record.identity,
         "environment": record.environment,
         "outcome": record.outcome,
-        "backend": None if backend is None else _backend_to_builtins(backend),
+        "backend": None if backend is None else backend_to_builtins(backend),
         "key": record.key,
         "measurement": {
             "requests": samples_to_stored([s for s in measurement.samples if s.call != "load"]),
@@ -261,7 +273,8 @@ def test_to_stored(record: TestRecord) -> dict[str, Any]:
 test_to_stored.__test__ = False  # type: ignore[attr-defined]
 
 
-def _backend_to_builtins(backend: Backend) -> dict[str, Any]:
+def backend_to_builtins(backend: Backend) -> dict[str, Any]:
+    """Return what a record says of its engine, options of any kind as builtins."""
     shown = {field.name: getattr(backend, field.name) for field in fields(Backend)}
     shown |= {"options": _plain(backend.options), "versions": _texts(backend.versions)}
     return {**shown, "load_s": rounded(backend.load_s)}
@@ -282,25 +295,6 @@ def _plain(value: Any) -> Any:
     return repr(value)
 
 
-def _budget_to_builtins(check: BudgetCheck) -> dict[str, Any]:
-    ci = None if check.ci is None else [rounded(bound) for bound in check.ci]
-    return {**asdict(check), "observed": rounded(check.observed), "ci": ci}
-
-
-def _comparison_to_builtins(found: Comparison) -> dict[str, Any]:
-    shown = {name: _significant(value) for name, value in asdict(found).items()}
-    shown["verdict"] = found.verdict.value
-    shown["ci"] = None if found.ci is None else [_significant(bound) for bound in found.ci]
-    shown["more_sessions"] = [[slow, more] for slow, more in found.more_sessions]
-    shown["prompt_tokens"] = None if found.prompt_tokens is None else list(found.prompt_tokens)
-    return shown
-
-
-def _significant(value: Any) -> Any:
-    """A float with six significant digits: ratios and p values span many magnitudes."""
-    return float(f"{value:.6g}") if isinstance(value, float) else value
-
-
 def test_from_builtins(shown: Mapping[str, Any]) -> TestRecord:
     """Return the record that `test_to_builtins` made (figures as rounded there)."""
     backend, side = shown["backend"], shown.get("side")
@@ -313,11 +307,11 @@ def test_from_builtins(shown: Mapping[str, Any]) -> TestRecord:
         side=None if side is None else Side(**side),
         workload=tuple(shown["key"]["workload"]),
         measurement=measurement_from_builtins(shown["measurement"]),
-        budgets=tuple(_budget(check) for check in shown["budgets"]),
-        comparisons=tuple(_comparison(found) for found in shown["comparisons"]),
+        budgets=tuple(budget_check_from_builtins(check) for check in shown["budgets"]),
+        comparisons=tuple(comparison_from_builtins(found) for found in shown["comparisons"]),
         verdict=None if shown["verdict"] is None else Verdict(shown["verdict"]),
-        problems=tuple(shown["problems"]),
-        advice=tuple(shown["advice"]),
+        problems=tuple(map(explanation_from_builtins, shown["problems"])),
+        advice=tuple(map(explanation_from_builtins, shown["advice"])),
         accepted=shown["accepted"],
         partial=shown["partial"],
         quality=findings.from_builtins(shown["quality"]),
@@ -327,21 +321,3 @@ def test_from_builtins(shown: Mapping[str, Any]) -> TestRecord:
 
 
 test_from_builtins.__test__ = False  # type: ignore[attr-defined]
-
-
-def _budget(shown: Mapping[str, Any]) -> BudgetCheck:
-    low_high = shown["ci"]
-    return BudgetCheck(**{**shown, "ci": None if low_high is None else (low_high[0], low_high[1])})
-
-
-def _comparison(shown: Mapping[str, Any]) -> Comparison:
-    ci, prompt_tokens = shown["ci"], shown.get("prompt_tokens")
-    return Comparison(
-        **{
-            **shown,
-            "verdict": Verdict(shown["verdict"]),
-            "ci": None if ci is None else (ci[0], ci[1]),
-            "more_sessions": tuple((slow, more) for slow, more in shown["more_sessions"]),
-            "prompt_tokens": None if prompt_tokens is None else (prompt_tokens[0], prompt_tokens[1]),
-        }
-    )

@@ -71,6 +71,15 @@ def _is_summary(value: Any) -> bool:
     return type(value) is dict and "p50" in value and all(map(MAYBE_NUMBER, value.values()))
 
 
+def _is_explanation(value: Any) -> bool:
+    """True of a code with figures and sentence, and of a sentence alone, as in the first schema."""
+    if type(value) is not dict:
+        return _is_text(value)
+    return (
+        _is_text(value.get("reason")) and _is_table(value.get("figures")) and _is_text(value.get("sentence"))
+    )
+
+
 def _is_moment(value: Any) -> bool:
     try:
         return datetime.fromisoformat(value).tzinfo is not None
@@ -83,6 +92,7 @@ KNOWN_METRICS = frozenset(metric.key for metric in METRICS.values())
 TEXT, MAYBE_TEXT, TEXTS = _is_text, _or_none(_is_text), _list_of(_is_text)
 NUMBER, MAYBE_NUMBER, MAYBE_SIGNED = _is_number, _or_none(_is_number), _or_none(_is_signed)
 FLAG, MAYBE_FLAG = _is_flag, _or_none(_is_flag)
+EXPLANATIONS = _list_of(_is_explanation)
 INTERVAL = _or_none(lambda ends: _list_of(_or_none(_is_signed))(ends) and len(ends) == 2)
 
 RUN: Table = {
@@ -112,8 +122,8 @@ TEST_EXTRAS: Table = {
     "side": _or_none(_is_table),
     "gated": TEXTS,
     "snapshots": _list_of(_is_table),
-    "problems": TEXTS,
-    "advice": TEXTS,
+    "problems": EXPLANATIONS,
+    "advice": EXPLANATIONS,
     "budgets": _list_of(_is_table),
     "comparisons": _list_of(_is_table),
     "quality": _or_none(_is_table),
@@ -163,7 +173,7 @@ LOAD: Table = {
     "label": MAYBE_TEXT,
     "stratum": TEXT,
     "counted": FLAG,
-    "invalid": TEXTS,
+    "invalid": EXPLANATIONS,
     "blocks": _table_of(_list_of(_is_number)),
 }
 LOAD_EXTRAS: Table = {
@@ -187,11 +197,12 @@ BUDGET: Table = {
     "name": TEXT,
     "limit": _is_signed,
     "observed": _or_none(_is_signed),
-    "kept": FLAG,
+    "kept": MAYBE_FLAG,
     "ci": INTERVAL,
     "label": MAYBE_TEXT,
-    "reason": TEXT,
+    "reason": MAYBE_TEXT,
 }
+REASON: Table = {"reason": MAYBE_TEXT, "figures": _is_table, "sentence": TEXT}
 COMPARISON: Table = {"verdict": _is_verdict, "metric": _is_metric}
 SNAPSHOT: Table = {"prompts": TEXT, "answers": _list_of(_is_table), "floor": _or_none(_is_table)}
 FLOOR: Table = {"delta": NUMBER, "kl": NUMBER, "is_exact": FLAG}
@@ -310,6 +321,7 @@ def _check_snapshot(snapshot: Mapping[str, Any], place: str) -> None:
 def _check_each(shown: Iterable[Mapping[str, Any]], table: Table, place: str) -> None:
     for number, each in enumerate(shown):
         _required(each, table, f"{place}[{number}]")
+        _optional(each, REASON, f"{place}[{number}]")
 
 
 def _required(shown: Mapping[str, Any], table: Table, place: str) -> None:

@@ -17,6 +17,7 @@ from itertools import chain
 from math import exp, log, sqrt
 from statistics import fmean, median
 
+from pytest_llmspeed.metrics.reasons import Explanation, Reason
 from pytest_llmspeed.metrics.stats import Samples, signed_rank, t_quantile, t_tail, variance
 from pytest_llmspeed.regression.session_test import (
     DEFAULT_PRIOR,
@@ -42,7 +43,7 @@ def compare_pairs(
     sign = 1.0 if larger_is_worse else -1.0
     kept = [block for block in blocks if len(block) >= LEAST_REQUESTS]
     if len(kept) < 2:
-        return Comparison(Verdict.INCONCLUSIVE, "fewer than two blocks of five pairs", sessions=len(kept))
+        return Comparison(Verdict.INCONCLUSIVE, Reason.TOO_FEW_PAIRS(), sessions=len(kept))
     shifts = [[sign * log(new / old) for old, new in block] for block in kept]
     d, se, nu = _location(shifts)
     half, alpha = t_quantile(0.975, nu) * se, min(ALPHA, FAMILY_P / comparisons)
@@ -81,12 +82,14 @@ def _all_fell(shifts: Sequence[Sequence[float]]) -> bool:
     return signed_rank([-shift for shift in chain.from_iterable(shifts)]) <= FLAG_P
 
 
-def _verdict(d: float, half: float, p_pairs: float, certain: bool, faster: bool) -> tuple[Verdict, str]:
+def _verdict(
+    d: float, half: float, p_pairs: float, certain: bool, faster: bool
+) -> tuple[Verdict, Explanation | None]:
     flagged = p_pairs <= FLAG_P and d >= LEAST_SHIFT
     if flagged and certain:
-        return Verdict.SLOWER, ""
+        return Verdict.SLOWER, None
     if faster:
-        return Verdict.FASTER, ""
+        return Verdict.FASTER, None
     if not flagged and d + half < PASSES_BELOW:
-        return Verdict.PASSED, ""
-    return Verdict.INCONCLUSIVE, f"a slowdown of up to {(exp(d + half) - 1) * 100:.0f}% cannot be ruled out"
+        return Verdict.PASSED, None
+    return Verdict.INCONCLUSIVE, Reason.CANNOT_RULE_OUT(slowdown=exp(d + half))

@@ -25,7 +25,7 @@ from operator import sub
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from pytest_llmspeed.messages import speed
+from pytest_llmspeed.metrics.reasons import Explanation, Reason
 from pytest_llmspeed.metrics.stats import (
     Samples,
     autocorrelation_products,
@@ -147,7 +147,7 @@ def compare(
     sessions = [values for values in baseline if _is_usable(values)][-WINDOW:]
     new = new if isfinite(sum(new)) else [value for value in new if isfinite(value)]
     if not baseline:
-        return Comparison(Verdict.NO_BASELINE, "no session is stored for it yet")
+        return Comparison(Verdict.NO_BASELINE, Reason.NO_SESSION())
     if len(new) < LEAST_REQUESTS or not sessions:
         return _too_few(len(new), len(sessions))
     sign = 1.0 if larger_is_worse else -1.0
@@ -232,21 +232,21 @@ class _Case:
             sessions=self.sessions.count,
         )
 
-    def _verdict(self) -> tuple[Verdict, Shift, str]:
+    def _verdict(self) -> tuple[Verdict, Shift, Explanation | None]:
         flagged = self.p_greater <= FLAG_P and self.mid.d >= LEAST_SHIFT
         if flagged:
             for shift in (self.low, self.mid):
                 if shift.d >= LEAST_SHIFT and self._significant(shift, shift.p_slower):
-                    return Verdict.SLOWER, shift, ""
+                    return Verdict.SLOWER, shift, None
             if len(self.pending) >= LEAST_PENDING and (together := self._slower_together()):
-                return Verdict.SLOWER, together, speed.together_with(len(self.pending))
+                return Verdict.SLOWER, together, Reason.WITH_EARLIER_SUSPECTS(suspects=len(self.pending))
             for shift in (self.low, self.mid):
                 if shift.d >= LEAST_SHIFT and shift.p_slower <= SUSPECT_P:
-                    return Verdict.SUSPECT, shift, speed.not_beyond_chance()
+                    return Verdict.SUSPECT, shift, Reason.COULD_BE_CHANCE()
         if faster := self._faster():
-            return Verdict.FASTER, faster, ""
+            return Verdict.FASTER, faster, None
         if flagged:
-            return Verdict.INCONCLUSIVE, self.low, speed.sessions_differ()
+            return Verdict.INCONCLUSIVE, self.low, Reason.SESSIONS_DIFFER()
         return self._passed_or_open()
 
     def _slower_together(self) -> Shift | None:
@@ -278,16 +278,20 @@ class _Case:
     def _significant(self, shift: Shift, p: float) -> bool:
         return p <= shift.location.alpha and 2 * self.comparisons * p <= FAMILY_P
 
-    def _passed_or_open(self) -> tuple[Verdict, Shift, str]:
+    def _passed_or_open(self) -> tuple[Verdict, Shift, Explanation | None]:
         open_low = self.low.d + self.low.half_width
         if not open_low < LOW.passes_below:  # so that what is not a number does not pass
-            return Verdict.INCONCLUSIVE, self.low, speed.cannot_rule_out(exp(open_low))
+            return (
+                Verdict.INCONCLUSIVE,
+                self.low,
+                Reason.CANNOT_RULE_OUT(slowdown=exp(open_low) if isfinite(open_low) else None),
+            )
         if not self.mid.d < MID.passes_below:
-            return Verdict.INCONCLUSIVE, self.mid, speed.median_moved(exp(self.mid.d))
+            return Verdict.INCONCLUSIVE, self.mid, Reason.ONLY_THE_MEDIAN_MOVED(slowdown=exp(self.mid.d))
         slow = self._slow_requests()
         if binomial_tail(slow, len(self.new), 1 - TAIL_QUANTILE) <= TAIL_P:
-            return Verdict.INCONCLUSIVE, self.low, speed.tail_grew(slow, len(self.new))
-        return Verdict.PASSED, self.low, ""
+            return Verdict.INCONCLUSIVE, self.low, Reason.TAIL_GREW(slow=slow, total=len(self.new))
+        return Verdict.PASSED, self.low, None
 
     def _slow_requests(self) -> int:
         """New samples beyond 1.10 times the pooled baseline's 95 % quantile."""
@@ -357,6 +361,8 @@ def to_logs(values: Sequence[float] | Floats, sign: float) -> Floats:
 
 
 def _too_few(new: int, sessions: int) -> Comparison:
-    few = new < LEAST_REQUESTS
-    reason = speed.too_few_requests(new, LEAST_REQUESTS) if few else speed.no_full_session(LEAST_REQUESTS)
+    if new < LEAST_REQUESTS:
+        reason = Reason.TOO_FEW_REQUESTS(requests=new, least=LEAST_REQUESTS)
+    else:
+        reason = Reason.NO_FULL_SESSION(least=LEAST_REQUESTS)
     return Comparison(Verdict.INCONCLUSIVE, reason, sessions=sessions)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import isclose
 
+from pytest_llmspeed.metrics.reasons import Explanation
 from pytest_llmspeed.metrics.sample import metric_of
 
 ROUNDING = 0.005
@@ -67,7 +68,7 @@ class Comparison:
     """
 
     verdict: Verdict
-    reason: str = ""
+    reason: Explanation | None = None
     metric: str = ""
     label: str | None = None
     stratum: str = ""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from pytest_llmspeed.messages.folded import Kind, kind_of, of_several
+from pytest_llmspeed.metrics.reasons import Explanation
 from pytest_llmspeed.records.record import TestRecord
 from pytest_llmspeed.regression.verdicts import Comparison
 
@@ -20,17 +21,22 @@ Item = TypeVar("Item")
 
 def advice_of(records: Sequence[TestRecord]) -> list[tuple[str, list[str]]]:
     """Return node id and advice of each test; what is undecided for one reason is worded alike."""
-    alike: dict[Kind, dict[tuple[str, str], Comparison]] = {}
+    alike: dict[Kind, list[Comparison]] = {}
     for record in records:
-        for sentence in record.advice:
-            for found in record.comparisons:
-                if kind := kind_of(found, sentence):
-                    alike.setdefault(kind, {})[record.nodeid, sentence] = found
-    folded: dict[tuple[str, str], str] = {}
-    for kind, comparisons in alike.items():
-        if len(comparisons) >= FOLDED_FROM:
-            folded |= dict.fromkeys(comparisons, of_several(kind, list(comparisons.values())))
-    return [(r.nodeid, [folded.get((r.nodeid, said), said) for said in r.advice]) for r in records]
+        for advice in record.advice:
+            if kind := kind_of(advice):
+                alike.setdefault(kind, []).append(advice.figures["comparison"])
+    folded = {
+        kind: of_several(kind, comparisons)
+        for kind, comparisons in alike.items()
+        if len(comparisons) >= FOLDED_FROM
+    }
+
+    def worded(advice: Explanation) -> str:
+        kind = kind_of(advice)
+        return folded[kind] if kind in folded else str(advice)
+
+    return [(record.nodeid, list(map(worded, record.advice))) for record in records]
 
 
 def cut(items: Sequence[Item], most: int | None, *, kept: Sequence[bool] = ()) -> tuple[list[Item], int]:

@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from pytest_llmspeed.messages.speed import (
-    counted,
-    location,
-    name,
-    percent,
-    quantity,
-    size,
-    slower_beside,
-    suite_shift,
-)
+from pytest_llmspeed.messages.figures import counted, percent, quantity, size
+from pytest_llmspeed.messages.speed import location, name, slower_beside, suite_shift
 from pytest_llmspeed.metrics.budgets import BudgetCheck
+from pytest_llmspeed.metrics.reasons import as_sentences
 from pytest_llmspeed.metrics.sample import METRICS, metric_of
 from pytest_llmspeed.quality.findings import SetFindings, Word
 from pytest_llmspeed.records.record import SuiteVerdict, TestRecord
@@ -52,7 +45,7 @@ def rows(record: TestRecord, *, verbose: bool) -> Iterator[Row]:
         if verbose or answers.word is not Word.PASSED:
             yield _quality_row(record, answers)
     if record.verdict is Verdict.INVALID and not any(s.word is Word.FAILED for s in record.quality):
-        reason = record.problems[-1] if record.problems else ""
+        reason = str(record.problems[-1]) if record.problems else ""
         yield (record.nodeid, DASH, DASH, DASH, DASH, f"invalid: {reason.partition(';')[0]}")
     if record.verdict is None and record.problems and not record.budgets:
         yield (record.nodeid, DASH, DASH, DASH, DASH, "nothing measured")
@@ -174,8 +167,10 @@ def sentences(records: Sequence[TestRecord], *, failures: bool = False, fold: bo
     tests that are undecided for one reason share a sentence.
     """
     if failures:
-        yield from once([(record.nodeid, record.problems) for record in records])
-    advice = advice_of(records) if fold else [(record.nodeid, record.advice) for record in records]
+        yield from once([(record.nodeid, as_sentences(record.problems)) for record in records])
+    advice = (
+        advice_of(records) if fold else [(record.nodeid, as_sentences(record.advice)) for record in records]
+    )
     yield from once(advice)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pytest_llmspeed.messages.speed import quantity
+from pytest_llmspeed.messages.figures import quantity
 from pytest_llmspeed.records.record import TestRecord
 from pytest_llmspeed.reports.engines_compared import FIGURES, EngineFigures, SideBySide, side_by_side
 from pytest_llmspeed.reports.rows import DASH, Said, once

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_llmspeed.baselines.sessions import (
-    Session,
-    gated_comparisons,
-    session_of_test,
-    sessions_of_run,
-    window,
-)
+from pytest_llmspeed.baselines.sessions import Session, session_of_test, sessions_of_run
+from pytest_llmspeed.baselines.window import gated_comparisons, window
 from pytest_llmspeed.engines.backend import Backend
 from pytest_llmspeed.metrics.measurement import Measurement
-from pytest_llmspeed.records.record import RunRecord, TestRecord, run_to_builtins, test_to_builtins
+from pytest_llmspeed.records.record import (
+    RunRecord,
+    TestRecord,
+    run_to_builtins,
+    test_to_builtins,
+)
 from pytest_llmspeed.regression.verdicts import Verdict
 
 KEY = {"backend": "tiny", "precision": "fp32", "workload": ["measure chat"]}

@@ -163,12 +163,12 @@ def test_a_file_of_bytes_that_are_no_text_is_corrupt(store):
 def test_a_file_of_a_later_schema_is_named(store):
     """An older version of the plugin says that it is the older one, and reads what it can."""
     store.write("box", "1.json", a_run(1))
-    (store.root / "box" / "2.json").write_text(json.dumps({**a_run(2), "schema": "llmspeed/2"}))
+    (store.root / "box" / "2.json").write_text(json.dumps({**a_run(2), "schema": "llmspeed/9"}))
     found = store.load("box")
     assert [session.run_id for session in found.sessions] == ["run1"]
     (problem,) = found.problems
     assert "2.json" in problem
-    assert "'llmspeed/2'" in problem
+    assert "'llmspeed/9'" in problem
     assert "upgrade" in problem
 
 

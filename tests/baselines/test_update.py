@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_llmspeed.baselines.sessions import window
 from pytest_llmspeed.baselines.store import FolderStore
 from pytest_llmspeed.baselines.update import may_be_stored, plan, write
+from pytest_llmspeed.baselines.window import window
 from pytest_llmspeed.errors import StoreError
 from pytest_llmspeed.records.record import RunRecord
 from pytest_llmspeed.regression.verdicts import Verdict

@@ -5,8 +5,9 @@ import random
 import pytest
 from helpers.reports import CHAT, SHAPE, a_run, a_sample, a_test
 
-from pytest_llmspeed.baselines.sessions import sessions_of_run, window
+from pytest_llmspeed.baselines.sessions import sessions_of_run
 from pytest_llmspeed.baselines.stored_tests import needed_runs, stored_tests
+from pytest_llmspeed.baselines.window import window
 from pytest_llmspeed.metrics.measurement import Measurement
 from pytest_llmspeed.records.record import run_to_stored
 from pytest_llmspeed.regression.verdicts import Verdict

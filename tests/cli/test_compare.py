@@ -272,7 +272,7 @@ def test_too_few_requests_are_inconclusive_with_a_reason(llmspeed, write, five_o
         ("nowhere.json", "nowhere.json: no such file; name a report of pytest --llmspeed-json"),
         ("text.json", "text.json is corrupt: it is not JSON"),
         ("other.json", 'other.json is corrupt: it has no "schema"'),
-        ("later.json", "its schema is 'llmspeed/9', this version reads 'llmspeed/1'; upgrade"),
+        ("later.json", "its schema is 'llmspeed/9', this version reads 'llmspeed/2'; upgrade"),
         ("broken.json", "broken.json is corrupt: tests is missing"),
         ("words.json", "words.json is corrupt: tests[0].measurement.requests[0].ttft_ms is 'fast'"),
         ("empty", "empty: it contains no .json file"),

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from pytest_llmspeed.baselines.sessions import Session, session_of_test, window
+import pytest_llmspeed.messages  # noqa: F401  words each reason
+from pytest_llmspeed.baselines.sessions import Session, session_of_test
+from pytest_llmspeed.baselines.window import window
 from pytest_llmspeed.engines.backend import Backend
-from pytest_llmspeed.judging.judge import Case
+from pytest_llmspeed.judging.case import Case
 from pytest_llmspeed.metrics.budgets import parse_budgets
 from pytest_llmspeed.metrics.measurement import Measurement
 from pytest_llmspeed.metrics.sample import Sample

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import pytest_llmspeed.messages  # noqa: F401  words each reason
 from pytest_llmspeed.metrics.measurement import Measurement
 from pytest_llmspeed.metrics.sample import Sample
 

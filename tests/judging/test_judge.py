@@ -6,12 +6,22 @@ import pytest
 
 from pytest_llmspeed.baselines.update import may_be_stored
 from pytest_llmspeed.engines.backend import Backend
-from pytest_llmspeed.judging.judge import Policy, compared_metrics, gated_metrics, judge
+from pytest_llmspeed.judging.case import Case, Policy
+from pytest_llmspeed.judging.comparing import compared_metrics, gated_metrics
+from pytest_llmspeed.judging.judge import judge as judge_record
 from pytest_llmspeed.metrics.budgets import parse_budgets
+from pytest_llmspeed.records.record import TestRecord
 from pytest_llmspeed.regression.verdicts import Verdict
 
 DEFAULT, STRICT, REQUIRED = Policy(), Policy(strict=True), Policy(require_baseline=True)
 ACCEPTING = Policy(accept="larger context")
+
+
+def judge(record: TestRecord, case: Case, policy: Policy) -> TestRecord:
+    """The judged record with its problems and advice as people read them."""
+    judged = judge_record(record, case, policy)
+    sentences = {name: tuple(map(str, getattr(judged, name))) for name in ("problems", "advice")}
+    return replace(judged, **sentences)
 
 
 def by_metric(judged):

@@ -2,8 +2,9 @@
 
 import pytest
 
-from pytest_llmspeed.messages import speed
+from pytest_llmspeed.messages import budgets, figures, speed
 from pytest_llmspeed.metrics.budgets import BudgetCheck
+from pytest_llmspeed.metrics.reasons import Reason
 from pytest_llmspeed.regression.verdicts import Comparison, Verdict
 
 SLOWER = Comparison(
@@ -24,7 +25,7 @@ SLOWER = Comparison(
 )
 def test_a_ratio_is_shown_as_a_signed_change(ratio, expected):
     """Whole percents from ten on, one decimal below."""
-    assert speed.percent(ratio) == expected
+    assert figures.percent(ratio) == expected
 
 
 @pytest.mark.parametrize(
@@ -42,13 +43,13 @@ def test_a_ratio_is_shown_as_a_signed_change(ratio, expected):
 )
 def test_a_quantity_is_shown_to_three_figures_with_its_unit(value, metric, expected):
     """No digits that nobody measured, and no powers of ten."""
-    assert speed.quantity(value, metric) == expected
+    assert figures.quantity(value, metric) == expected
 
 
 def test_a_missed_budget_says_by_how_much_and_how_sure():
     """Value, limit, interval."""
     check = BudgetCheck("ttft_p95_ms", 300.0, 412.0, False, (350.0, None))
-    assert speed.budget_missed(check, "ttft_ms") == (
+    assert budgets.missed(check, "ttft_ms") == (
         "ttft_p95_ms is 412 ms, above its budget of 300 ms (95% interval at least 350 ms)"
     )
 
@@ -56,7 +57,7 @@ def test_a_missed_budget_says_by_how_much_and_how_sure():
 def test_a_missed_lower_limit_is_told_as_below():
     """A rate misses its budget from the other side."""
     check = BudgetCheck("throughput_tps", 25.0, 24.0, False, (20.0, 26.0), "chat")
-    assert speed.budget_missed(check, "throughput_tps") == (
+    assert budgets.missed(check, "throughput_tps") == (
         "throughput_tps of 'chat' is 24 tokens/s, below its budget of 25 tokens/s "
         "(95% interval 20 tokens/s to 26 tokens/s)"
     )
@@ -64,8 +65,8 @@ def test_a_missed_lower_limit_is_told_as_below():
 
 def test_a_budget_that_could_not_be_measured_says_why():
     """The reason stands where the value would."""
-    check = BudgetCheck("tpot_ms", 40.0, None, False, reason="no token counts")
-    assert speed.budget_missed(check, "tpot_ms") == "tpot_ms not measured: no token counts"
+    check = BudgetCheck("tpot_ms", 40.0, None, False, reason=Reason.AS_WRITTEN(text="no token counts"))
+    assert budgets.missed(check, "tpot_ms") == "tpot_ms not measured: no token counts"
 
 
 def test_a_slower_test_is_told_with_figures_and_what_changed():
@@ -102,7 +103,7 @@ def test_a_faster_test_is_told_to_be_stored():
 
 def test_accepting_names_both_options():
     """The command can be copied."""
-    assert speed.accept('"why"') == (
+    assert speed.how_to_accept() == (
         'if this is meant, accept it: pytest --llmspeed-update-baseline --llmspeed-accept "why"'
     )
 
@@ -111,13 +112,13 @@ def test_inconclusive_says_what_would_be_seen_and_what_would_help():
     """The smallest visible slowdown and the number of further sessions."""
     found = Comparison(
         Verdict.INCONCLUSIVE,
-        "sessions differ as much",
+        Reason.AS_WRITTEN(text="sessions differ as much"),
         "tpot_ms",
         "chat",
         visible=1.32,
         more_sessions=((1.2, 2), (1.1, 6)),
     )
-    assert speed.inconclusive(found) == (
+    assert speed.undecided(found) == (
         "tpot_ms of 'chat' is undecided: sessions differ as much; a slowdown under 32% would not show; "
         "store 2 more sessions to see 20%: pytest --llmspeed-update-baseline"
     )
@@ -126,9 +127,13 @@ def test_inconclusive_says_what_would_be_seen_and_what_would_help():
 def test_sessions_that_would_not_help_are_not_asked_for():
     """Nothing is promised that no number within the window could keep."""
     found = Comparison(
-        Verdict.INCONCLUSIVE, "x", "tpot_ms", visible=1.9, more_sessions=((1.2, None), (1.1, None))
+        Verdict.INCONCLUSIVE,
+        Reason.AS_WRITTEN(text="x"),
+        "tpot_ms",
+        visible=1.9,
+        more_sessions=((1.2, None), (1.1, None)),
     )
-    assert speed.inconclusive(found).endswith(
+    assert speed.undecided(found).endswith(
         "a slowdown under 90% would not show; "
         "more sessions would not help: raise rounds=, or use a quieter machine"
     )
@@ -136,14 +141,20 @@ def test_sessions_that_would_not_help_are_not_asked_for():
 
 def test_where_enough_sessions_are_stored_the_test_is_to_be_run_again():
     """Neither more sessions nor more rounds: what was odd was this run."""
-    found = Comparison(Verdict.INCONCLUSIVE, "x", "tpot_ms", visible=1.07, more_sessions=((1.2, 0), (1.1, 0)))
-    assert speed.inconclusive(found).endswith("; run it again; if it persists, look at what changed")
+    found = Comparison(
+        Verdict.INCONCLUSIVE,
+        Reason.AS_WRITTEN(text="x"),
+        "tpot_ms",
+        visible=1.07,
+        more_sessions=((1.2, 0), (1.1, 0)),
+    )
+    assert speed.undecided(found).endswith("; run it again; if it persists, look at what changed")
 
 
 def test_too_few_requests_ask_for_more():
     """Without any figure the fix is to measure more."""
-    found = Comparison(Verdict.INCONCLUSIVE, speed.too_few_requests(3, 5), "ttft_ms")
-    assert speed.inconclusive(found) == (
+    found = Comparison(Verdict.INCONCLUSIVE, Reason.TOO_FEW_REQUESTS(requests=3, least=5), "ttft_ms")
+    assert speed.undecided(found) == (
         "ttft_ms is undecided: 3 requests were measured, at least 5 are needed; "
         "measure ten with llm_client.measure(…) or rounds(10)"
     )
@@ -161,7 +172,7 @@ def test_too_few_requests_ask_for_more():
 def test_an_interval_without_an_end_is_told_in_words(ci, said):
     """No question mark where a number should stand."""
     check = BudgetCheck("ttft_ms", 300.0, 412.0, False, ci)
-    assert speed.budget_missed(check, "ttft_ms") == f"ttft_ms is 412 ms, above its budget of 300 ms{said}"
+    assert budgets.missed(check, "ttft_ms") == f"ttft_ms is 412 ms, above its budget of 300 ms{said}"
 
 
 def test_no_baseline_says_how_to_store_one():
@@ -178,7 +189,7 @@ def test_a_baseline_of_another_environment_is_pointed_out():
 
 def test_failed_requests_are_told_with_their_error_and_the_budget_that_allows_them():
     """Count, total, last error, fix."""
-    assert speed.failed_requests(2, 10, "HTTP 500: oops") == (
+    assert speed.requests_failed(2, 10, "HTTP 500: oops") == (
         "2 of 10 requests failed, the last with: HTTP 500: oops; "
         "allow them with llm_budget(error_rate=…) if that is meant"
     )
@@ -204,7 +215,7 @@ def test_nothing_measured_names_a_client_that_is_not_ours():
 def test_a_close_call_is_told_with_its_interval():
     """A kept budget whose interval holds the limit."""
     check = BudgetCheck("ttft_ms", 300.0, 290.0, True, (280.0, 310.0))
-    assert speed.close_call(check, "ttft_ms") == (
+    assert budgets.close_call(check, "ttft_ms") == (
         "ttft_ms is a close call: 290 ms, its budget is 300 ms (95% interval 280 ms to 310 ms); "
         "the next run may miss it"
     )

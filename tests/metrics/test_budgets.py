@@ -16,6 +16,7 @@ from pytest_llmspeed.metrics.budgets import (
     requests_needed,
 )
 from pytest_llmspeed.metrics.measurement import Measurement
+from pytest_llmspeed.metrics.reasons import Reason
 
 NAMES = [
     "ttft_ms",
@@ -206,28 +207,28 @@ def test_a_label_that_was_never_used_is_not_measured(sample):
     """The reason names the labels that were."""
     found = check(budget(ttft_ms=50, label="chta"), Measurement((sample(label="chat"),)))
     assert (found.kept, found.observed) == (False, None)
-    assert "'chta'" in found.reason
-    assert "['chat']" in found.reason
+    assert "'chta'" in str(found.reason)
+    assert "['chat']" in str(found.reason)
 
 
 def test_nothing_measured_is_not_kept():
     """No request is no proof."""
     found = check(budget(ttft_ms=50), Measurement())
-    assert (found.kept, found.observed, found.reason) == (False, None, "no request was measured")
+    assert (found.kept, found.observed, found.reason) == (False, None, Reason.NO_REQUEST())
 
 
 def test_a_quantile_of_too_few_samples_is_not_kept(measured):
     """The reason says how many are needed."""
     found = check(budget(ttft_p95_ms=50), measured([1.0] * 19))
     assert (found.kept, found.observed) == (False, None)
-    assert "at least 20 samples, there are 19" in found.reason
+    assert "at least 20 samples, there are 19" in str(found.reason)
 
 
 def test_failures_alone_are_not_measured(sample):
     """The reason shows the error."""
     found = check(budget(e2e_ms=50), Measurement((sample(error="HTTP 500: oops"),) * 2))
     assert not found.kept
-    assert "all 2 requests failed: HTTP 500: oops" in found.reason
+    assert "all 2 requests failed: HTTP 500: oops" in str(found.reason)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +256,7 @@ def test_a_metric_without_a_value_says_why(sample, name, fields, words):
     """Each symptom has its own sentence with the fix, and the budget is not kept."""
     found = check(budget(**{name: 50}), Measurement((sample(**fields),) * 3))
     assert (found.kept, found.observed) == (False, None)
-    assert words in found.reason
+    assert words in str(found.reason)
 
 
 def test_an_error_rate_counts_failures(sample):
@@ -384,7 +385,7 @@ def test_memory_that_is_not_known_is_not_measured(sample):
     """Never taken for 0: the budget is missed, with the reason."""
     found = check(budget(peak_memory_mib=700), Measurement((sample(),)))
     assert (found.observed, found.kept) == (None, False)
-    assert "the memory of this engine is not known" in found.reason
+    assert "the memory of this engine is not known" in str(found.reason)
 
 
 def limits(budgets):
@@ -440,7 +441,7 @@ def test_a_budget_of_an_environment_takes_the_place_of_the_general_one(environme
     ]
     holding, elsewhere = in_environment(merged([marks]), environment)
     assert [budget.limit for budget in holding] == [limit]
-    assert all(found.kept is None and environment in found.reason for found in elsewhere)
+    assert all(found.kept is None and environment in str(found.reason) for found in elsewhere)
     assert len(elsewhere) == {100.0: 1, 200.0: 1, 300.0: 2}[limit]
 
 
@@ -457,7 +458,7 @@ def test_a_smoke_run_leaves_out_tails_that_need_more_rounds():
     checked, left_out = enough_rounds(budgets, 2)
     assert [budget.name for budget in checked] == ["tpot_ms", "error_rate"]
     assert [(found.name, found.kept) for found in left_out] == [("ttft_p95_ms", None)]
-    assert left_out[0].reason == "needs 20 requests, --llmspeed-rounds=2"
+    assert left_out[0].reason == Reason.SMOKE_RUN_TOO_SHORT(needed=20, rounds=2)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """A missed goodput says which limits of the slo were broken, and how often."""
 
-from pytest_llmspeed.messages.speed import budget_missed
+from pytest_llmspeed.messages.budgets import missed as budget_missed
 from pytest_llmspeed.metrics.budget_checks import check
 from pytest_llmspeed.metrics.budgets import parse_budgets
 from pytest_llmspeed.metrics.load_result import LoadResult
@@ -39,4 +39,4 @@ def test_a_kept_goodput_says_nothing_further(sample):
     """Nobody asked."""
     found, _ = missed([sample(call="load")], 1.0)
     assert found.kept
-    assert found.reason == ""
+    assert found.reason is None

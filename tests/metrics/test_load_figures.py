@@ -140,7 +140,7 @@ def test_ten_blocks_of_equal_count(sample: Make) -> None:
 
 def told(load: list[Answered], slots: int | None, client: ClientHealth | None = None, **more: Any) -> str:
     settings = {"queues_here": False, "peak": peak_concurrency(load), "lost": (), **more}
-    return " / ".join(faults(load, client or ClientHealth(), slots=slots, **settings))
+    return " / ".join(map(str, faults(load, client or ClientHealth(), slots=slots, **settings)))
 
 
 def test_a_sound_load_has_no_faults(sample: Make) -> None:

@@ -38,7 +38,7 @@ def test_an_update_writes_one_run_file(chat: Project) -> None:
     (path,) = chat.run_files
     stored = json.loads(path.read_text())
     assert path.parent.name == stored["tests"][0]["environment"]
-    assert stored["schema"] == "llmspeed/1"
+    assert stored["schema"] == "llmspeed/2"
     assert "scripted answer" not in path.read_text()
     assert stored["tests"][0]["measurement"]["requests"]["count"] == 10
 
@@ -263,7 +263,7 @@ def test_what_changed_since_the_baseline_is_said(chat: Project) -> None:
     [
         (b"{ half a fi", "is corrupt: it is not JSON"),
         (b'{"schema": "llmspeed/1", "run": {}, "tests": [{}]}', "is corrupt: run.started is missing"),
-        (b'{"schema": "llmspeed/2"}', "its schema is 'llmspeed/2', this version reads 'llmspeed/1'"),
+        (b'{"schema": "llmspeed/9"}', "its schema is 'llmspeed/9', this version reads 'llmspeed/2'"),
         (b"[]", 'is corrupt: it has no "schema"'),
     ],
 )

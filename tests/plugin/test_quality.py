@@ -65,7 +65,7 @@ def rungs(project: Project) -> dict[str, str]:
 
 def said(project: Project, rung: str) -> str:
     (found,) = project.test()["quality"]["sets"]
-    return next(each["said"] for each in found["rungs"] if each["rung"] == rung)
+    return next(each["sentence"] for each in found["rungs"] if each["rung"] == rung)
 
 
 def test_without_a_baseline_it_passes_and_says_so(capitals: Project) -> None:
@@ -124,9 +124,9 @@ def test_a_broken_answer_makes_a_speedup_invalid(capitals: Project) -> None:
     test = capitals.test()
     assert (test["verdict"], test["quality"]["verdict"]) == ("invalid", "failed")
     assert {found["verdict"] for found in test["comparisons"]} == {"invalid"}
-    assert "is faster by " in test["problems"][0]
-    assert "--llmspeed-accept" in test["advice"][0]
-    assert not any("store it" in line for line in test["advice"])
+    assert "is faster by " in test["problems"][0]["sentence"]
+    assert "--llmspeed-accept" in test["advice"][0]["sentence"]
+    assert not any("store it" in line["sentence"] for line in test["advice"])
     assert capitals.run_files == stored
     case = ElementTree.parse(capitals.path / "junit.xml").getroot().find(".//testcase")
     assert case is not None
@@ -140,7 +140,7 @@ def test_a_slowdown_beside_worse_answers_is_told_with_them(capitals: Project) ->
     says(capitals, Peru="It is Quito .")
     capitals.script(factor=1.6, seed=1)
     capitals.run().assert_outcomes(failed=1)
-    (problem,) = capitals.test()["problems"]
+    problem = capitals.test()["problems"][0]["sentence"]
     assert "is slower by " in problem
     assert "and 1 of 4 answers broke" in problem
 

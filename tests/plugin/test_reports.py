@@ -28,7 +28,7 @@ def test_the_json_report_has_its_schema(project: Project) -> None:
     project.write(MEASURE)
     project.run()
     report = project.report
-    assert report["schema"] == "llmspeed/1"
+    assert report["schema"] == "llmspeed/2"
     assert {"started", "environment", "options", "suite_verdict"} <= report["run"].keys()
     test = project.test("test_chat")
     promised = {

@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import binom
 
 from pytest_llmspeed.engines.token_scores import TokenScores
-from pytest_llmspeed.messages import quality
+from pytest_llmspeed.judging.quality import failures
 from pytest_llmspeed.quality.answers import (
     Baseline,
     CheckedAnswer,
@@ -90,9 +90,9 @@ def test_an_answer_that_broke_for_real_fails_the_contracts() -> None:
     """One is enough, where its baseline was sure of another token."""
     found = ladder([wrong(0), *(an_answer(place) for place in range(1, 40))])
     contracts = rung(found, "contracts")
-    assert (contracts.word, contracts.said) == (Word.FAILED, "1 of 40 answers broke")
+    assert (contracts.word, str(contracts.explanation)) == (Word.FAILED, "1 of 40 answers broke")
     assert (
-        rung(found, "divergence").said
+        str(rung(found, "divergence").explanation)
         == "39 of 40 answers unchanged; 1 beyond rounding, the first: 'prompt 0' at token 3"
     )
     assert [line.prompt for line in found.broken] == ["prompt 0"]
@@ -101,10 +101,12 @@ def test_an_answer_that_broke_for_real_fails_the_contracts() -> None:
 def test_a_failure_says_how_many_answers_changed_and_what_else_did() -> None:
     """All of them, after a change of an option: a template, most likely."""
     found = ladder([wrong(place) for place in range(6)], [an_answer(place) for place in range(6)])
-    failure = quality.failure(found, ["option extra_args: none → --chat-template"], show_answers=False)
+    changed = ["option extra_args: none → --chat-template"]
+    (failure,) = map(str, failures((found,), (), changed, show_answers=False))
     assert "; 6 of 6 answers changed (quality of" in failure
     assert "); changed since: option extra_args: none → --chat-template: 'prompt 0'" in failure
-    assert "changed since" not in quality.failure(found, show_answers=False)
+    (bare,) = map(str, failures((found,), (), show_answers=False))
+    assert "changed since" not in bare
 
 
 def test_answers_that_broke_at_near_ties_are_left_to_the_paired_test() -> None:
@@ -126,7 +128,7 @@ def test_what_nothing_explains_is_a_suspicion() -> None:
     found = ladder(now, before, floor=None)
     assert rung(found, "contracts").word is Word.SUSPECT
     assert rung(found, "log-probabilities").word is Word.SKIPPED
-    assert "1 changed without an explanation" in rung(found, "divergence").said
+    assert "1 changed without an explanation" in str(rung(found, "divergence").explanation)
 
 
 def test_a_contract_that_the_baseline_broke_too_is_no_news() -> None:
@@ -134,7 +136,7 @@ def test_a_contract_that_the_baseline_broke_too_is_no_news() -> None:
     before = [wrong(place) for place in range(10)]
     found = ladder([replace(each, forced=each.scores) for each in before], before)
     assert found.word is Word.PASSED
-    assert rung(found, "contracts").said == "0 of 10 contracts kept"
+    assert str(rung(found, "contracts").explanation) == "0 of 10 contracts kept"
 
 
 @pytest.mark.parametrize(("differing", "word"), [(0, Word.PASSED), (1, Word.FAILED)])
@@ -158,7 +160,7 @@ def test_decoding_that_differs_from_scoring_fails() -> None:
     low = replace(scored((10, 20, 30, 40)), logprobs=(-3.0,) * 4)
     found = ladder([an_answer(place, scores=low) for place in range(4)])
     assert rung(found, "self-consistency").word is Word.FAILED
-    assert "decoding differs from scoring" in rung(found, "self-consistency").said
+    assert "decoding differs from scoring" in str(rung(found, "self-consistency").explanation)
 
 
 def test_without_a_baseline_an_inconsistency_is_a_suspicion() -> None:
@@ -184,7 +186,7 @@ def test_one_prompt_that_is_hurt_alone_is_not_hidden_by_the_others() -> None:
     found = rung(ladder([hurt, *(an_answer(place) for place in range(1, 400))]), "log-probabilities")
     assert found.word is Word.FAILED
     assert found.figures["kl"] < found.figures["max_kl"]  # type: ignore[operator]
-    assert "'prompt 0' alone" in found.said
+    assert "'prompt 0' alone" in str(found.explanation)
 
 
 def test_noise_of_the_baseline_widens_the_limit() -> None:
@@ -197,7 +199,7 @@ def test_another_precision_may_break_answers_as_far_as_its_limits_go() -> None:
     """What broke is counted by the paired test alone."""
     now = [wrong(0), *(an_answer(place) for place in range(1, 40))]
     found = ladder(now, quality_vs="fp32", max_kl=10, min_top1=0.5)
-    assert rung(found, "contracts").said == "1 of 40 answers broke"
+    assert str(rung(found, "contracts").explanation) == "1 of 40 answers broke"
     assert found.word is Word.PASSED
 
 
@@ -205,7 +207,7 @@ def test_a_failed_request_fails_whatever_the_rest_says() -> None:
     """And cannot be accepted."""
     failed = CheckedAnswer("prompt 0", "hash0", error="timed out")
     found = ladder([failed, an_answer(1)])
-    assert rung(found, "contracts").said == "1 of 2 requests failed, the first with: timed out"
+    assert str(rung(found, "contracts").explanation) == "1 of 2 requests failed, the first with: timed out"
     assert not found.may_be_accepted
 
 
@@ -222,7 +224,7 @@ def test_findings_survive_a_report() -> None:
     shown = to_builtins((found,), text=True)
     (again,) = from_builtins(shown)
     assert again.word is found.word
-    assert [f.said for f in again.rungs] == [f.said for f in found.rungs]
+    assert [str(f.explanation) for f in again.rungs] == [str(f.explanation) for f in found.rungs]
     assert again.answers[0].text == "wrong"
     (bare,) = from_builtins(to_builtins((found,), text=False))
     assert (bare.answers[0].text, bare.answers[0].baseline_text, bare.answers[0].not_kept) == ("", "", ())

@@ -11,6 +11,7 @@ import pytest
 from pytest_llmspeed.engines.backend import Backend
 from pytest_llmspeed.metrics.budgets import BudgetCheck
 from pytest_llmspeed.metrics.measurement import Measurement
+from pytest_llmspeed.metrics.reasons import Reason
 from pytest_llmspeed.records.record import (
     SCHEMA,
     RunRecord,
@@ -44,12 +45,12 @@ def record(sample):
         ),
         budgets=(
             BudgetCheck("ttft_ms", 300.0, 20.5, True, (19.0, None)),
-            BudgetCheck("itl_p99_ms", 9.0, None, False, None, "chat", "too few"),
+            BudgetCheck("itl_p99_ms", 9.0, None, False, None, "chat", Reason.AS_WRITTEN(text="too few")),
         ),
         comparisons=(
             Comparison(
                 Verdict.SLOWER,
-                "why",
+                Reason.AS_WRITTEN(text="why"),
                 "ttft_ms",
                 "chat",
                 "prompt 1",
@@ -66,8 +67,8 @@ def record(sample):
             Comparison(Verdict.NO_BASELINE),
         ),
         verdict=Verdict.SLOWER,
-        problems=("it is slower",),
-        advice=("accept it",),
+        problems=(Reason.SLOWER(comparison=Comparison(Verdict.SLOWER, metric="ttft_ms"), changed=["torch"]),),
+        advice=(Reason.FAILS_BY_OPTION(option="x", because=Reason.HOW_TO_ACCEPT()),),
         accepted="larger context",
         partial=True,
     )
@@ -214,7 +215,7 @@ def test_flags_come_out_sorted(record):
 def test_a_run_is_what_the_report_promises(record):
     """Schema, run facts and tests stand under their promised names."""
     shown = run_to_builtins(run_of(record), text=True)
-    assert shown["schema"] == SCHEMA == "llmspeed/1"
+    assert shown["schema"] == SCHEMA == "llmspeed/2"
     assert shown["run"] == {
         "started": "2026-03-01T10:00:00+00:00",
         "id": "r1",

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_llmspeed.messages import busy, speed
+from pytest_llmspeed.messages import speed
+from pytest_llmspeed.metrics.reasons import Reason
 from pytest_llmspeed.records.record import TestRecord, test_from_builtins, test_to_builtins
 from pytest_llmspeed.regression.verdicts import Comparison, Verdict
 from pytest_llmspeed.reports.markdown import markdown
@@ -18,9 +19,9 @@ def undecided(place, **fields):
     """A test that four to six more sessions would decide, its figures its own."""
     known = {"metric": "ttft_ms", "now": 100.0 + place % 7, "delta": 1.05, "ci": (0.9, 1.2), "sessions": 2}
     known |= {"visible": 1.24 + place % 5 / 100, "more_sessions": ((1.2, 4 + place % 3), (1.1, None))}
-    reason = speed.cannot_rule_out(1.2 + place % 11 / 100)
+    reason = Reason.CANNOT_RULE_OUT(slowdown=1.2 + place % 11 / 100)
     found = Comparison(Verdict.INCONCLUSIVE, reason, **known | fields)
-    return a_test(place, found, advice=(speed.inconclusive(found),))
+    return a_test(place, found, advice=(Reason.UNDECIDED(comparison=found),))
 
 
 def a_test(place, found, **fields):
@@ -30,12 +31,12 @@ def a_test(place, found, **fields):
 
 def unknown(place):
     found = Comparison(Verdict.NO_BASELINE, metric="ttft_ms", now=100.0 + place)
-    return a_test(place, found, advice=(speed.no_baseline("baselines/box", ()),))
+    return a_test(place, found, advice=(Reason.NO_BASELINE(place="baselines/box"),))
 
 
 def slower(place):
     found = Comparison(Verdict.SLOWER, metric="ttft_ms", baseline=100.0, now=150.0 + place)
-    return a_test(place, found, problems=(f"test {place} is slower by {place}",))
+    return a_test(place, found, problems=(Reason.AS_WRITTEN(text=f"test {place} is slower by {place}"),))
 
 
 def section(records, *, verbose=False):
@@ -54,7 +55,7 @@ def test_tests_that_are_undecided_for_one_reason_share_a_sentence():
 def test_two_tests_keep_their_own_figures():
     """A sentence each is as short, and says more."""
     records = [undecided(0), undecided(1)]
-    assert [record.advice[0] in line for record in records for line in section(records)].count(True) == 2
+    assert [str(record.advice[0]) in line for record in records for line in section(records)].count(True) == 2
 
 
 def test_records_of_other_processes_fold_as_well():
@@ -86,8 +87,12 @@ def test_different_reasons_are_different_sentences():
     few = {"visible": None, "more_sessions": (), "delta": None, "ci": None}
     records = [undecided(place) for place in range(3)]
     for place in range(3, 7):
-        found = replace(undecided(place, **few).comparisons[0], reason="few requests", label=f"call {place}")
-        records.append(a_test(place, found, advice=(speed.inconclusive(found),)))
+        found = replace(
+            undecided(place, **few).comparisons[0],
+            reason=Reason.AS_WRITTEN(text="few requests"),
+            label=f"call {place}",
+        )
+        records.append(a_test(place, found, advice=(Reason.UNDECIDED(comparison=found),)))
     said = [line for line in section(records) if "tests:" in line]
     assert [line.partition(":")[0] for line in said] == ["3 tests", "4 tests"]
     assert said[1] == "4 tests: undecided: few requests"
@@ -98,9 +103,12 @@ def test_a_busy_machine_is_one_sentence():
     records = []
     for place in range(5):
         found = Comparison(
-            Verdict.INCONCLUSIVE, busy.machine_busy(10 + place, 20), metric="ttft_ms", now=100.0
+            Verdict.INCONCLUSIVE,
+            Reason.OTHER_PROGRAMS(disturbed=10 + place, total=20),
+            metric="ttft_ms",
+            now=100.0,
         )
-        records.append(a_test(place, found, advice=(busy.busy(found),)))
+        records.append(a_test(place, found, advice=(Reason.MACHINE_BUSY(comparison=found),)))
     said = [line for line in section(records) if "machine busy" in line]
     assert len(said) == 1
     assert said[0].startswith("5 tests: machine busy: other programs took processor time")
@@ -132,7 +140,9 @@ def test_failures_are_all_shown():
 
 def test_advice_that_does_not_fold_is_cut():
     """Figures of their own in each of hundreds of sentences."""
-    records = [replace(unknown(place), advice=(f"sentence {place}",)) for place in range(300)]
+    records = [
+        replace(unknown(place), advice=(Reason.AS_WRITTEN(text=f"sentence {place}"),)) for place in range(300)
+    ]
     lines = section(records)
     assert "… and 250 more sentences; see -v or --llmspeed-json" in lines
 

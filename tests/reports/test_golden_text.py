@@ -11,10 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_llmspeed.engines.backend import Backend
-from pytest_llmspeed.messages import busy as busy_advice
-from pytest_llmspeed.messages import speed
 from pytest_llmspeed.metrics.budgets import BudgetCheck
 from pytest_llmspeed.metrics.measurement import Measurement
+from pytest_llmspeed.metrics.reasons import Explanation, Reason
 from pytest_llmspeed.metrics.sample import Sample
 from pytest_llmspeed.records.record import Side, SuiteShift, SuiteVerdict, TestRecord
 from pytest_llmspeed.regression.verdicts import Comparison, Verdict
@@ -40,7 +39,7 @@ SLOWER = replace(
 )
 AT_FASTEST = replace(SLOWER, at="the fastest 10%", at_baseline=231.0, at_now=300.0)
 SUSPECT = replace(
-    SLOWER, verdict=Verdict.SUSPECT, reason=speed.not_beyond_chance(), now=269.0, delta=1.12, ci=(1.01, 1.24)
+    SLOWER, verdict=Verdict.SUSPECT, reason=Reason.COULD_BE_CHANCE(), now=269.0, delta=1.12, ci=(1.01, 1.24)
 )
 FASTER = replace(PASSED, verdict=Verdict.FASTER, now=6.0, delta=0.6, ci=(0.55, 0.66))
 OPEN = replace(SUSPECT, verdict=Verdict.INCONCLUSIVE, visible=1.27, more_sessions=((1.2, 2), (1.1, 6)))
@@ -48,10 +47,14 @@ HOPELESS = replace(OPEN, visible=1.92, more_sessions=((1.2, None), (1.1, None)))
 SETTLED = replace(OPEN, visible=1.07, more_sessions=((1.2, 0), (1.1, 0)))
 BARE = Comparison(Verdict.INCONCLUSIVE, metric="ttft_ms", now=240.0)
 UNKNOWN = Comparison(Verdict.NO_BASELINE, metric="ttft_ms", now=240.0)
-LENGTH = Comparison(Verdict.INCOMPARABLE, speed.length(64, 80), metric="e2e_ms", now=900.0)
+LENGTH = Comparison(
+    Verdict.INCOMPARABLE, Reason.LENGTHS_DIFFER(before=64, now=80), metric="e2e_ms", now=900.0
+)
 MISSED = BudgetCheck("ttft_p95_ms", 300.0, 412.0, False, (350.0, None))
 TOO_SLOW = BudgetCheck("throughput_tps", 25.0, 21.0, False, (20.0, 22.5), "chat")
-UNMEASURED = BudgetCheck("tpot_ms", 40.0, None, False, None, None, "the answers had fewer than two tokens")
+UNMEASURED = BudgetCheck(
+    "tpot_ms", 40.0, None, False, None, None, Reason.AS_WRITTEN(text="the answers had fewer than two tokens")
+)
 CLOSE = BudgetCheck("ttft_ms", 300.0, 290.0, True, (280.0, 310.0))
 
 
@@ -61,10 +64,10 @@ def a_test(name: str, *found: Comparison, **fields: object) -> TestRecord:
     return TestRecord(nodeid, nodeid, **{"comparisons": found, "verdict": verdict, **fields})
 
 
-def undecided(name: str, found: Comparison, reason: str, **fields: object) -> TestRecord:
+def undecided(name: str, found: Comparison, reason: Explanation, **fields: object) -> TestRecord:
     """A test of an inconclusive verdict, with the advice on it."""
     told = replace(found, reason=reason)
-    return a_test(name, told, advice=(speed.inconclusive(told),), **fields)
+    return a_test(name, told, advice=(Reason.UNDECIDED(comparison=told),), **fields)
 
 
 def judged() -> Iterator[TestRecord]:
@@ -72,59 +75,75 @@ def judged() -> Iterator[TestRecord]:
     yield a_test("passed", PASSED)
     changed = ["torch: 2.5 → 2.6"]
     yield a_test(
-        "slower", SLOWER, problems=(speed.slower(SLOWER, changed),), advice=(speed.accept(speed.WHY),)
+        "slower",
+        SLOWER,
+        problems=(Reason.SLOWER(comparison=SLOWER, changed=changed),),
+        advice=(Reason.HOW_TO_ACCEPT(),),
     )
-    yield a_test("elsewhere", AT_FASTEST, problems=(speed.slower(AT_FASTEST, ()),))
+    yield a_test("elsewhere", AT_FASTEST, problems=(Reason.SLOWER(comparison=AT_FASTEST),))
     yield a_test("accepted", SLOWER, accepted="larger context")
-    yield a_test("faster", FASTER, advice=(speed.faster(FASTER),))
-    yield a_test("suspect", SUSPECT, PASSED, advice=(speed.suspect(SUSPECT),))
-    crept = replace(SUSPECT, reason=speed.crept("2026-03-01"))
-    yield a_test("creeping", crept, advice=(speed.suspect(crept),))
-    strict = speed.because_of("--llmspeed-strict", speed.suspect(SUSPECT))
+    yield a_test("faster", FASTER, advice=(Reason.FASTER(comparison=FASTER),))
+    yield a_test("suspect", SUSPECT, PASSED, advice=(Reason.SUSPECT(comparison=SUSPECT),))
+    crept = replace(SUSPECT, reason=Reason.CREPT(since="2026-03-01"))
+    yield a_test("creeping", crept, advice=(Reason.SUSPECT(comparison=crept),))
+    strict = Reason.FAILS_BY_OPTION(option="--llmspeed-strict", because=Reason.SUSPECT(comparison=SUSPECT))
     yield a_test("strict", SUSPECT, problems=(strict,))
 
 
 def open_ended() -> Iterator[TestRecord]:
     """Tests whose comparison decided nothing, for every reason there is."""
-    yield undecided("wide", OPEN, speed.cannot_rule_out(1.24))
-    yield undecided("noisy", HOPELESS, speed.sessions_differ())
-    yield undecided("median", OPEN, speed.median_moved(1.12))
-    yield undecided("tail", SETTLED, speed.tail_grew(3, 10))
-    yield undecided("one_request", BARE, speed.too_few_requests(1, 5))
-    yield undecided("thin_baseline", BARE, speed.no_full_session(5))
-    yield undecided("no_figure", replace(BARE, now=None), speed.no_time())
-    busy = replace(BARE, now=None, reason=busy_advice.machine_busy(18, 20))
-    yield a_test("busy", busy, advice=(busy_advice.busy(busy),))
+    yield undecided("wide", OPEN, Reason.CANNOT_RULE_OUT(slowdown=1.24))
+    yield undecided("noisy", HOPELESS, Reason.SESSIONS_DIFFER())
+    yield undecided("median", OPEN, Reason.ONLY_THE_MEDIAN_MOVED(slowdown=1.12))
+    yield undecided("tail", SETTLED, Reason.TAIL_GREW(slow=3, total=10))
+    yield undecided("one_request", BARE, Reason.TOO_FEW_REQUESTS(requests=1, least=5))
+    yield undecided("thin_baseline", BARE, Reason.NO_FULL_SESSION(least=5))
+    yield undecided("no_figure", replace(BARE, now=None), Reason.NO_TIME())
+    busy = replace(BARE, now=None, reason=Reason.OTHER_PROGRAMS(disturbed=18, total=20))
+    yield a_test("busy", busy, advice=(Reason.MACHINE_BUSY(comparison=busy),))
 
 
 def unknown() -> Iterator[TestRecord]:
     """Tests without a baseline that fits, and one whose baseline is old."""
-    yield a_test("new", UNKNOWN, advice=(speed.no_baseline("baselines/box", ()),))
-    yield a_test("also_new", UNKNOWN, advice=(speed.no_baseline("baselines/box", ()),))
-    yield a_test("elsewhere", UNKNOWN, advice=(speed.no_baseline("baselines/box", ("h100-linux",)),))
-    required = speed.because_of("--llmspeed-require-baseline", speed.no_baseline("baselines/box", ()))
+    yield a_test("new", UNKNOWN, advice=(Reason.NO_BASELINE(place="baselines/box"),))
+    yield a_test("also_new", UNKNOWN, advice=(Reason.NO_BASELINE(place="baselines/box"),))
+    yield a_test(
+        "elsewhere", UNKNOWN, advice=(Reason.NO_BASELINE(place="baselines/box", elsewhere=["h100-linux"]),)
+    )
+    required = Reason.FAILS_BY_OPTION(
+        option="--llmspeed-require-baseline", because=Reason.NO_BASELINE(place="baselines/box")
+    )
     yield a_test("required", UNKNOWN, problems=(required,))
-    other = replace(UNKNOWN, verdict=Verdict.INCOMPARABLE, reason="precision: bf16 → fp8")
-    yield a_test("other_precision", other, advice=(speed.incomparable((other.reason,)),))
-    yield a_test("longer_answers", LENGTH, PASSED, advice=(speed.length_moved(LENGTH),))
-    yield a_test("old", PASSED, advice=(speed.aged(45),))
+    other = replace(
+        UNKNOWN,
+        verdict=Verdict.INCOMPARABLE,
+        reason=Reason.BASELINE_DIFFERS(differs=["precision: bf16 → fp8"]),
+    )
+    yield a_test("other_precision", other, advice=(Reason.INCOMPARABLE(differs=["precision: bf16 → fp8"]),))
+    yield a_test("longer_answers", LENGTH, PASSED, advice=(Reason.LENGTH_NOT_COMPARED(comparison=LENGTH),))
+    yield a_test("old", PASSED, advice=(Reason.BASELINE_IS_OLD(days=45),))
 
 
 def budgeted() -> Iterator[TestRecord]:
     """Tests that missed a budget, or nearly."""
-    missed = (speed.budget_missed(MISSED, "ttft_ms"), speed.budget_missed(TOO_SLOW, "throughput_tps"))
+    missed = (
+        Reason.BUDGET_MISSED(check=MISSED, unit_of="ttft_ms"),
+        Reason.BUDGET_MISSED(check=TOO_SLOW, unit_of="throughput_tps"),
+    )
     yield a_test("budget", PASSED, budgets=(MISSED, TOO_SLOW), problems=missed)
-    not_measured = (speed.budget_missed(UNMEASURED, "tpot_ms"),)
+    not_measured = (Reason.BUDGET_MISSED(check=UNMEASURED, unit_of="tpot_ms"),)
     yield a_test("unmeasured", PASSED, budgets=(UNMEASURED,), problems=not_measured)
-    yield a_test("close", PASSED, budgets=(CLOSE,), advice=(speed.close_call(CLOSE, "ttft_ms"),))
+    yield a_test(
+        "close", PASSED, budgets=(CLOSE,), advice=(Reason.CLOSE_CALL(check=CLOSE, unit_of="ttft_ms"),)
+    )
 
 
 def broken(one_sample: Callable[..., Sample]) -> Iterator[TestRecord]:
     """Tests whose figures say nothing."""
-    failed = speed.failed_requests(1, 10, "HTTP 500: out of memory")
+    failed = Reason.REQUESTS_FAILED(failed=1, total=10, error="HTTP 500: out of memory")
     yield a_test("failing", verdict=Verdict.INVALID, problems=(failed,))
     yield a_test("interrupted", partial=True, measurement=Measurement((one_sample(),)))
-    yield a_test("nothing", problems=(speed.nothing_measured(None),))
+    yield a_test("nothing", problems=(Reason.NOTHING_MEASURED(),))
 
 
 def on_engines(one_sample: Callable[..., Sample], name: str) -> Iterator[TestRecord]:
@@ -190,7 +209,7 @@ def _section(kind: str, tests: list[TestRecord]) -> Iterator[str]:
         yield from closing_section(records, verbose=verbose)
     yield f"======== {kind}: what the failures say ========"
     for test in tests:
-        for problem in test.problems:
+        for problem in map(str, test.problems):
             yield f"{test.nodeid}: {problem}"
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from pytest_llmspeed.errors import StoreError
+from pytest_llmspeed.metrics.reasons import Reason
 from pytest_llmspeed.records.record import TestRecord
 from pytest_llmspeed.regression.verdicts import Comparison, Verdict
 from pytest_llmspeed.reports.files import append_lines, write_lines
@@ -46,7 +47,13 @@ def test_good_news_is_a_heading_and_folded_rows():
 
 def test_what_is_not_passed_has_a_row_and_its_sentences():
     """What failed comes before advice: the report stands alone. All rows shown, nothing is folded."""
-    assert lines(a_record(SLOWER, problems=("it is slower",), advice=("accept it",))) == [
+    assert lines(
+        a_record(
+            SLOWER,
+            problems=(Reason.AS_WRITTEN(text="it is slower"),),
+            advice=(Reason.AS_WRITTEN(text="accept it"),),
+        )
+    ) == [
         f"{HEADING}1 slower",
         "",
         "| test | metric | baseline | now | change | verdict |",
@@ -60,7 +67,9 @@ def test_what_is_not_passed_has_a_row_and_its_sentences():
 
 def test_advice_of_several_tests_is_said_once():
     """With the number of tests that it is for."""
-    several = [a_record(PASSED, nodeid=f"t{n}", advice=("store one",)) for n in range(3)]
+    several = [
+        a_record(PASSED, nodeid=f"t{n}", advice=(Reason.AS_WRITTEN(text="store one"),)) for n in range(3)
+    ]
     assert "- 3 tests: store one" in lines(*several)
 
 

@@ -10,6 +10,7 @@ import pytest
 from pytest_llmspeed.errors import StoreError
 from pytest_llmspeed.metrics.budgets import BudgetCheck
 from pytest_llmspeed.metrics.measurement import Measurement
+from pytest_llmspeed.metrics.reasons import Reason
 from pytest_llmspeed.records.record import TestRecord
 from pytest_llmspeed.regression.verdicts import Comparison, Verdict
 from pytest_llmspeed.reports.files import write_report
@@ -134,13 +135,16 @@ def test_an_error_rate_is_shown_as_a_share():
 
 def test_an_invalid_test_shows_its_reason():
     """The first part of the sentence; the fix stands in the failure."""
-    record = a_record(verdict=Verdict.INVALID, problems=("1 of 10 requests failed; allow them with …",))
+    record = a_record(
+        verdict=Verdict.INVALID,
+        problems=(Reason.AS_WRITTEN(text="1 of 10 requests failed; allow them with …"),),
+    )
     assert rows(record)[0][-1] == "invalid: 1 of 10 requests failed"
 
 
 def test_a_test_that_measured_nothing_has_a_row():
     """It fails, so the table does not pass over it."""
-    record = a_record(problems=("nothing was measured: …",))
+    record = a_record(problems=(Reason.AS_WRITTEN(text="nothing was measured: …"),))
     assert rows(record)[0][-1] == "nothing measured"
 
 
@@ -180,12 +184,17 @@ def test_an_interrupted_test_shows_how_far_it_came():
 
 def test_advice_of_one_test_names_it():
     """Which test, then what to do."""
-    assert section(a_record(PASSED, advice=("do this",)))[0] == "test_chat.py::test_chat: do this"
+    assert (
+        section(a_record(PASSED, advice=(Reason.AS_WRITTEN(text="do this"),)))[0]
+        == "test_chat.py::test_chat: do this"
+    )
 
 
 def test_the_same_advice_of_several_tests_is_said_once():
     """With the number of tests that it is for."""
-    several = [a_record(PASSED, nodeid=f"t{n}", advice=("store one",)) for n in range(3)]
+    several = [
+        a_record(PASSED, nodeid=f"t{n}", advice=(Reason.AS_WRITTEN(text="store one"),)) for n in range(3)
+    ]
     assert section(*several) == ["3 tests: store one", "3 tests measured: 3 passed"]
 
 

@@ -59,7 +59,7 @@ def by_url(loop: LoopThread, url: str) -> Iterator[OpenAIEngine]:
 
 def said(stage: Stage, rung: str) -> str:
     (found,) = stage.project.test()["quality"]["sets"]
-    return next(each["said"] for each in found["rungs"] if each["rung"] == rung)
+    return next(each["sentence"] for each in found["rungs"] if each["rung"] == rung)
 
 
 def check(stage: Stage, *arguments: str, backend: str = "vllm", **options: Any) -> pytest.RunResult:

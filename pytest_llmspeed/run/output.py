@@ -1,0 +1,115 @@
+"""What a run writes and says at its end: baselines, reports, the step summary, the closing section."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pytest_llmspeed.baselines import update
+from pytest_llmspeed.baselines.store import FolderStore
+from pytest_llmspeed.errors import StoreError
+from pytest_llmspeed.messages import speed, store
+from pytest_llmspeed.records.record import run_to_builtins
+from pytest_llmspeed.reports.files import append_lines, write_lines, write_report
+from pytest_llmspeed.reports.markdown import markdown
+from pytest_llmspeed.reports.terminal import closing_section
+from pytest_llmspeed.run.results import Results
+from pytest_llmspeed.settings import Settings
+
+
+class Output:
+    """The files and lines that a run leaves."""
+
+    def __init__(self, settings: Settings, folder_store: FolderStore, folder: Path, results: Results) -> None:
+        self._settings = settings
+        self._store = folder_store
+        self._folder = folder
+        self._results = results
+        self.collected: set[str] | None = None
+        self.stored_files: list[Path] = []
+        self._write_problems: list[str] = []
+        self._not_stored: str | None = None
+
+    def write(self, *, may_store: bool) -> bool:
+        """Write baselines, if asked for and allowed, and the reports; return False if any of it failed.
+
+        A step summary is nobody's order: one that cannot be written is told, and fails nothing.
+        """
+        if self._settings.update:
+            self._not_stored = self._what_is_not_stored() if may_store else store.update_stopped()
+        writers = [self._write_baselines] if self._settings.update and may_store else []
+        writers += [self._write_json, self._write_markdown]
+        done = [self._is_done(writer) for writer in writers]
+        self._is_done(self._add_to_step_summary)
+        return all(done)
+
+    def _what_is_not_stored(self) -> str | None:
+        """The line on an update that stores less than all of its tests, None if it stores them all."""
+        refused = update.refused(self._results.finished)
+        if self._results.skipped:
+            refused["skipped"] = sorted(self._results.skipped | set(refused.get("skipped", ())))
+        stored = len(self._results.records.keys() - {test for tests in refused.values() for test in tests})
+        return store.update_outcome(stored, refused) if refused or not stored else None
+
+    def _is_done(self, writer: Callable[[], None]) -> bool:
+        """Let something be written; return False, and keep the reason for the reports, if it cannot be."""
+        try:
+            writer()
+        except StoreError as error:
+            self._write_problems.append(str(error))
+            return False
+        return True
+
+    def _write_baselines(self) -> None:
+        self.stored_files = update.write(update.plan(self._results.finished), self._store)
+
+    def _write_json(self) -> None:
+        if path := self._settings.json_file:
+            write_report(path, run_to_builtins(self._results.finished, text=self._settings.json_text))
+
+    def _write_markdown(self) -> None:
+        if path := self._settings.markdown_file:
+            write_lines(path, self.markdown())
+
+    def _add_to_step_summary(self) -> None:
+        if self._results.records and self._settings.step_summary:
+            append_lines(self._folder / self._settings.step_summary, self.markdown())
+
+    def markdown(self) -> Iterator[str]:
+        """The lines of the markdown report."""
+        return markdown(
+            self._results.finished.tests,
+            suite=self._results.suite,
+            stored=self.stored_files,
+            problems=self._problems,
+        )
+
+    def closing_section(self, *, verbose: bool) -> Iterator[str]:
+        """The lines of the closing section; none where no test was measured."""
+        return closing_section(
+            self._results.finished.tests,
+            suite=self._results.suite,
+            verbose=verbose,
+            stored=self.stored_files,
+            problems=self._problems,
+        )
+
+    @property
+    def _problems(self) -> list[str]:
+        """What could not be read or written, and what is stored of tests that are gone."""
+        said = [store.gone(lost)] if (lost := self._gone()) else []
+        if self.stored_files and (repeats := self._results.repeats()):
+            said.append(speed.same_job(repeats, self._results.finished.job))
+        if self._settings.rounds is not None and self._results.records:
+            said.append(speed.smoke_run(self._settings.rounds))
+        untold = [self._not_stored] if self._not_stored and not self._write_problems else []
+        return [*self._results.history.problems, *self._write_problems, *untold, *said]
+
+    def _gone(self) -> list[str]:
+        """The stored tests that no longer exist; of a file that was not looked into nothing is known."""
+        collected = self.collected or set()
+        files = {identity.partition("::")[0] for identity in collected}
+        lost = ((identity, identity.partition("::")[0]) for identity in self._results.history.gone(collected))
+        return [
+            test for test, file in lost if collected and (file in files or not (self._folder / file).exists())
+        ]
