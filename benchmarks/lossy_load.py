@@ -35,12 +35,12 @@ from pytest_llmspeed.engines.servers._openai import OpenAIEngine
 from pytest_llmspeed.engines.servers._server import VLLMServer
 from pytest_llmspeed.load import run as loads
 from pytest_llmspeed.load.run import Arrivals, ask_load, run_load
-from pytest_llmspeed.load.send_loop import Sent
+from pytest_llmspeed.load.send_loop import LoadRequest
 from pytest_llmspeed.load.worker_pool import Outcome, run_in_workers
 from pytest_llmspeed.metrics.sample import sample_of
 from pytest_llmspeed.recording.recorder import Recorder
 from pytest_llmspeed.system.event_loop import LoopThread
-from pytest_llmspeed.transport.recorded_response import KeptAnswer
+from pytest_llmspeed.transport.recorded_response import RecordedResponse
 from pytest_llmspeed.transport.target import Target
 
 processes = loaded(ROOT / "tests" / "engine_contract" / "processes.py")
@@ -218,9 +218,9 @@ def reported(url: str, requests: int, loop: LoopThread) -> Reported:
     return Reported(result, [(sent.place, fate_of(sent)) for sent in outcomes[0].sent])
 
 
-def fate_of(sent: Sent) -> str:
+def fate_of(sent: LoadRequest) -> str:
     """What became of a request, as the load tells it."""
-    if not isinstance(sent.answer, KeptAnswer) or sent.request is None:
+    if not isinstance(sent.answer, RecordedResponse) or sent.request is None:
         return fate_named(sent.error)
     return fate_named(sample_of(sent.answer.exchange(sent.request)).error)
 

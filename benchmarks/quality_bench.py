@@ -93,7 +93,7 @@ class Bench:
 
 def summary(found: SetFindings) -> Line:
     return {
-        "verdict": found.word.value,
+        "verdict": found.status.value,
         "failed_rungs": [finding.number for finding in found.failures],
         "said": [finding.said for finding in found.rungs],
     }

@@ -33,24 +33,24 @@ INHERITED = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ReportSet:
     """One side of a pair: how pytest is called, and what is set in its environment."""
 
     arguments: tuple[str, ...]
     environment: dict[str, str] = field(default_factory=dict)
 
 
-def sides(mode: str) -> tuple[Side, Side]:
+def sides(mode: str) -> tuple[ReportSet, ReportSet]:
     """Return pytest without the plugin and with it."""
     if mode == "alone":
         off = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-        return Side((), off), Side(("-p", MODULE), off)
+        return ReportSet((), off), ReportSet(("-p", MODULE), off)
     others = sorted({found.name for found in entry_points(group="pytest11")} - {PLUGIN})
     blocked = tuple(word for name in others for word in ("-p", f"no:{name}"))
-    return Side((*blocked, "-p", f"no:{PLUGIN}")), Side(blocked)
+    return ReportSet((*blocked, "-p", f"no:{PLUGIN}")), ReportSet(blocked)
 
 
-def run(side: Side, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(side: ReportSet, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run pytest to its end; raises `SystemExit` with its output if it failed."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *side.arguments, *arguments]
     kept = {name: value for name, value in os.environ.items() if name not in INHERITED}
@@ -62,7 +62,7 @@ def run(side: Side, folder: Path, *arguments: str) -> subprocess.CompletedProces
     return done
 
 
-def check(without: Side, with_plugin: Side, folder: Path) -> None:
+def check(without: ReportSet, with_plugin: ReportSet, folder: Path) -> None:
     """Raise `SystemExit` unless the plugin is on one side only; warms file caches and bytecode too."""
     for side, expected in ((without, False), (with_plugin, True)):
         run(side, folder, "--co", "-q")
@@ -70,7 +70,7 @@ def check(without: Side, with_plugin: Side, folder: Path) -> None:
             raise SystemExit(f"the plugin was {'not ' if expected else ''}loaded with {side.arguments}")
 
 
-def collect_ms(side: Side, folder: Path) -> float:
+def collect_ms(side: ReportSet, folder: Path) -> float:
     """Return the wall time of one `pytest --co`, from its start to its end, in ms."""
     started_s = time.perf_counter()
     run(side, folder, "--co")

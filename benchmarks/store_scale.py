@@ -41,7 +41,7 @@ from pytest_llmspeed.metrics.sample import Sample
 from pytest_llmspeed.records.record import RunRecord, TestRecord, run_to_stored
 from pytest_llmspeed.regression.session_test import compare
 from pytest_llmspeed.regression.verdicts import Comparison, Verdict
-from pytest_llmspeed.run import Run
+from pytest_llmspeed.run.run import Run
 from pytest_llmspeed.settings import Settings
 
 TESTS = (500, 1000, 2000)

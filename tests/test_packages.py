@@ -98,3 +98,14 @@ def test_nothing_shadows_a_library() -> None:
     """No module of ours is called like a library that it uses."""
     taken = {"vllm", "transformers", "openai", "torch", "llama_cpp"}
     assert not {name.split(".")[-1] for name in modules()} & taken
+
+
+def test_each_class_has_a_name_of_its_own() -> None:
+    """A reader who searches for a class finds one."""
+    classes = [
+        node.name
+        for path in modules().values()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert {name for name in classes if classes.count(name) > 1} == set()

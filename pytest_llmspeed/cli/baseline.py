@@ -29,7 +29,7 @@ DASH = "–"
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class StoreContents:
     """The run files of a store, oldest first; `problems` are sentences on files left out."""
 
     root: Path
@@ -47,7 +47,7 @@ class Shelf:
         return stored_tests(self.sessions)
 
 
-def open_store(root: Path) -> Shelf:
+def open_store(root: Path) -> StoreContents:
     """Return what a store holds; raises `StoreError` if there is no store, or nothing in it."""
     if not root.is_dir():
         raise StoreError(f"{root}: no such folder; name the store with --store, or fill it: pytest {UPDATE}")
@@ -70,7 +70,7 @@ def open_store(root: Path) -> Shelf:
     files.sort(key=lambda file: (file.run["started"], file.path))
     renames = read_renames(root)
     known = (replace(file, sessions=tuple(renames.all_applied(file.sessions))) for file in files)
-    return Shelf(root, tuple(known), (*problems, *renames.problems))
+    return StoreContents(root, tuple(known), (*problems, *renames.problems))
 
 
 def _in_its_folder(file: RunFile) -> RunFile:
@@ -80,8 +80,8 @@ def _in_its_folder(file: RunFile) -> RunFile:
 
 def list_tests(root: Path, now: datetime) -> Result:
     """Return the tests of a store with the sessions that count, and how old the newest is."""
-    shelf = open_store(root)
-    tests = shelf.tests
+    store = open_store(root)
+    tests = store.tests
     entries = [_entry(test, tests, now) for test in tests]
     headers = ("environment", "test", "backend", "sessions", "newest", "note")
     rows = [
@@ -95,8 +95,8 @@ def list_tests(root: Path, now: datetime) -> Result:
         )
         for each in entries
     ]
-    lines = [*table(rows, headers), "", _count_of(shelf), *_age_warning(entries)]
-    return _result(shelf, lines, {"tests": entries})
+    lines = [*table(rows, headers), "", _count_of(store), *_age_warning(entries)]
+    return _result(store, lines, {"tests": entries})
 
 
 def _entry(test: StoredTest, others: Sequence[StoredTest], now: datetime) -> dict[str, Any]:
@@ -130,9 +130,9 @@ def _superseded(test: StoredTest, others: Sequence[StoredTest]) -> str:
     return ""
 
 
-def _count_of(shelf: Shelf) -> str:
-    tests = len({test.identity for test in shelf.tests})
-    return f"{counted(len(shelf.files), 'run file')}, {counted(tests, 'test')} in {shelf.root}"
+def _count_of(store: StoreContents) -> str:
+    tests = len({test.identity for test in store.tests})
+    return f"{counted(len(store.files), 'run file')}, {counted(tests, 'test')} in {store.root}"
 
 
 def _age_warning(entries: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -146,30 +146,30 @@ def _age_warning(entries: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 def show_test(root: Path, wanted: str) -> Result:
     """Return the sessions of a test, named by its identity or a part of it."""
-    shelf = open_store(root)
-    tests = named_tests(shelf, wanted)
+    store = open_store(root)
+    tests = named_tests(store, wanted)
     lines: list[str] = []
     for test in tests:
         lines += [f"{test.identity} on {test.engine}, {test.environment}", ""]
         lines += [*table(_session_rows(test), ("started", "commit", "job", "series", *_NAMES, "note")), ""]
-    return _result(shelf, lines[:-1], {"tests": [_shown_test(test) for test in tests]})
+    return _result(store, lines[:-1], {"tests": [_shown_test(test) for test in tests]})
 
 
 _NAMES = ("TTFT", "TPOT", "requests")
 
 
-def named_tests(shelf: Shelf, wanted: str) -> list[StoredTest]:
+def named_tests(store: StoreContents, wanted: str) -> list[StoredTest]:
     """Return the tests of this identity, else those whose identity contains it; raises `StoreError`."""
-    exact = [test for test in shelf.tests if test.identity == wanted]
-    found = exact or [test for test in shelf.tests if wanted in test.identity]
+    exact = [test for test in store.tests if test.identity == wanted]
+    found = exact or [test for test in store.tests if wanted in test.identity]
     if not found:
-        raise StoreError(f"{shelf.root} has no baseline of {wanted!r}; {near(shelf, wanted)}")
+        raise StoreError(f"{store.root} has no baseline of {wanted!r}; {near(store, wanted)}")
     return found
 
 
-def near(shelf: Shelf, wanted: str) -> str:
+def near(store: StoreContents, wanted: str) -> str:
     """Return which stored tests may be meant, for a message."""
-    known = sorted({test.identity for test in shelf.tests})
+    known = sorted({test.identity for test in store.tests})
     return f"stored: {listed(get_close_matches(wanted, known, n=3, cutoff=0.3) or known)}"
 
 
@@ -227,8 +227,8 @@ def _shown_session(session: Session, counts: bool) -> dict[str, Any]:
 
 def log(root: Path) -> Result:
     """Return the runs of a store, oldest first, with what they accepted or found faster."""
-    shelf = open_store(root)
-    entries = [_run_entry(file) for file in shelf.files]
+    store = open_store(root)
+    entries = [_run_entry(file) for file in store.files]
     headers = ("started", "id", "commit", "job", "environment", "tests", "new levels")
     rows = [
         (
@@ -242,7 +242,7 @@ def log(root: Path) -> Result:
         )
         for each in entries
     ]
-    return _result(shelf, table(rows, headers), {"runs": entries})
+    return _result(store, table(rows, headers), {"runs": entries})
 
 
 def _run_entry(file: RunFile) -> dict[str, Any]:
@@ -288,14 +288,14 @@ def find_run(root: Path, name: str) -> RunFile:
     """Return the run file at a path, or that of a run's id; raises `StoreError`."""
     if Path(name).is_file() or "/" in name:
         return read_run_file(Path(name))
-    shelf = open_store(root)
-    found = [file for file in shelf.files if name == file.path.name or str(file.run["id"]).startswith(name)]
+    store = open_store(root)
+    found = [file for file in store.files if name == file.path.name or str(file.run["id"]).startswith(name)]
     if len(found) == 1:
         return found[0]
     if found:
         paths = ", ".join(str(file.path) for file in found)
         raise StoreError(f"{name!r} matches {len(found)} run files; give the path of one: {paths}")
-    raise StoreError(f"{shelf.root} has no run {name!r}; llmspeed baseline log shows the ids, or name a path")
+    raise StoreError(f"{store.root} has no run {name!r}; llmspeed baseline log shows the ids, or name a path")
 
 
 def _moves(old: Session, new: Session) -> Iterator[dict[str, Any]]:
@@ -327,6 +327,6 @@ def _date(started: str) -> str:
     return started[:16].replace("T", " ")
 
 
-def _result(shelf: Shelf, lines: Iterable[str], shown: Mapping[str, Any]) -> Result:
-    whole = {"schema": SCHEMA, "store": str(shelf.root), **shown, "left_out": list(shelf.problems)}
-    return Result(tuple(lines), whole, warnings=shelf.problems)
+def _result(store: StoreContents, lines: Iterable[str], shown: Mapping[str, Any]) -> Result:
+    whole = {"schema": SCHEMA, "store": str(store.root), **shown, "left_out": list(store.problems)}
+    return Result(tuple(lines), whole, warnings=store.problems)

@@ -14,7 +14,7 @@ from typing import Any
 
 from pytest_llmspeed.baselines.sessions import Series
 from pytest_llmspeed.baselines.stored_tests import slot_of
-from pytest_llmspeed.cli.inputs import Measured, budgets_of, read_side
+from pytest_llmspeed.cli.inputs import Measured, budgets_of, read_reports
 from pytest_llmspeed.cli.output import Result, counted, named_once, table
 from pytest_llmspeed.errors import LLMSpeedError
 from pytest_llmspeed.judging.comparing import compared_metrics
@@ -40,7 +40,7 @@ HIGHER = {metric.key for metric in METRICS.values() if metric.better == "higher"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CalibratedMetric:
     """One metric of one series of one test, and what its sessions say; None of too few."""
 
     identity: str
@@ -93,7 +93,7 @@ def one_run(folder: Path, arguments: Sequence[str], number: int) -> list[Measure
             f"run {number}: pytest ended with exit code {code}, so nothing was calibrated; fix it, "
             f"or leave out what fails: llmspeed calibrate N -- --deselect TEST; its last lines:\n{tail}"
         )
-    measured = [each for each in read_side(report).measured if each.ran] if report.exists() else []
+    measured = [each for each in read_reports(report).measured if each.ran] if report.exists() else []
     if not measured:
         raise LLMSpeedError(
             f"run {number}: no test measured anything through llm_client (pytest was given: "
@@ -152,7 +152,7 @@ def told(runs: Sequence[Sequence[Measured]]) -> Result:
     )
 
 
-def findings_of(runs: Sequence[Sequence[Measured]]) -> list[Finding]:
+def findings_of(runs: Sequence[Sequence[Measured]]) -> list[CalibratedMetric]:
     """Return what the runs say of each metric that the gate compares."""
     tests: dict[tuple[str, ...], list[Measured | None]] = {}
     for number, measured in enumerate(runs):
@@ -182,18 +182,18 @@ def _values(series: Series | None, metric: str) -> Sequence[float]:
 
 def _finding(
     test: Measured, stratum: str, metric: str, values: list[Sequence[float]], *, comparisons: int
-) -> Finding:
+) -> CalibratedMetric:
     backend = test.record.backend
     found = calibrate(values, larger_is_worse=metric not in HIGHER, comparisons=comparisons)
     engine = " ".join(filter(None, (backend.name, backend.model, backend.precision))) if backend else ""
-    return Finding(test.session.identity, engine, stratum, metric, found)
+    return CalibratedMetric(test.session.identity, engine, stratum, metric, found)
 
 
-def _would_have_failed(findings: Sequence[Finding], number: int) -> bool:
+def _would_have_failed(findings: Sequence[CalibratedMetric], number: int) -> bool:
     return any(f.found is not None and f.found.verdicts[number] == "slower" for f in findings)
 
 
-def _row(each: Finding) -> tuple[str, ...]:
+def _row(each: CalibratedMetric) -> tuple[str, ...]:
     head, found = (each.identity, f"{each.metric} of {each.series}"), each.found
     if found is None:
         return (*head, "–", "–", "–", "too few requests", "–", "–")
@@ -208,7 +208,7 @@ def _row(each: Finding) -> tuple[str, ...]:
     )
 
 
-def _summary(findings: Sequence[Finding], runs: int, failed: int) -> Iterator[str]:
+def _summary(findings: Sequence[CalibratedMetric], runs: int, failed: int) -> Iterator[str]:
     low, high = (f"{bound * 100:.0f}%" for bound in wilson(failed, runs))
     yield (
         f"{runs} runs of the same code, each judged by the others: {failed} would have failed "
@@ -237,7 +237,7 @@ def _halving(needed: Sequence[int | None]) -> Iterator[str]:
         )
 
 
-def _shown(each: Finding) -> dict[str, Any]:
+def _shown(each: CalibratedMetric) -> dict[str, Any]:
     shown: dict[str, Any] = {name: getattr(each, name) for name in ("identity", "engine", "series", "metric")}
     if (found := each.found) is None:
         return {**shown, "reason": "too few requests in too many of the runs"}

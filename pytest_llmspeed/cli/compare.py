@@ -11,7 +11,7 @@ from typing import Any
 from pytest_llmspeed.baselines.sessions import GATED, Series, Session
 from pytest_llmspeed.baselines.stored_tests import Pair, Pairing, paired, slot_of, stored_tests
 from pytest_llmspeed.baselines.window import Window, gated_comparisons, window
-from pytest_llmspeed.cli.inputs import Measured, Side, budgets_of, read_side
+from pytest_llmspeed.cli.inputs import Measured, ReportSet, budgets_of, read_reports
 from pytest_llmspeed.cli.output import Result, counted, listed
 from pytest_llmspeed.errors import StoreError
 from pytest_llmspeed.judging.case import Case, Policy
@@ -31,7 +31,7 @@ NOT_COMPARED = (Verdict.NO_BASELINE, Verdict.INCOMPARABLE)
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class ComparedTest:
     """One test of both sides. `records` are its new sessions, each judged, the worst first."""
 
     pair: Pair
@@ -66,7 +66,7 @@ def compare(old: Path, new: Path) -> Result:
     CI job); the worst speaks for its test. All of them count as comparisons, so that more reports
     raise no false alarms. Raises `StoreError` where nothing can be compared.
     """
-    before, after = read_side(old), read_side(new)
+    before, after = read_reports(old), read_reports(new)
     fresh = {session.run_id for session in after.sessions}
     known = [session for session in before.sessions if session.series and session.run_id not in fresh]
     if not known and before.sessions:
@@ -79,11 +79,11 @@ def compare(old: Path, new: Path) -> Result:
     return _result(before, after, pairing, judged)
 
 
-def _gated(side: Side) -> int:
+def _gated(side: ReportSet) -> int:
     return sum(gated_comparisons([session]) for session in side.sessions)
 
 
-def _judged(pair: Pair, after: Side, comparisons: int) -> Judged:
+def _judged(pair: Pair, after: ReportSet, comparisons: int) -> ComparedTest:
     """The pair with each new session judged."""
     slot = slot_of(pair.new.newest)
     fresh = [each for each in after.measured if each.ran and slot_of(each.session) == slot]
@@ -92,7 +92,7 @@ def _judged(pair: Pair, after: Side, comparisons: int) -> Judged:
         stored = _window(pair, each.session)
         records.append(_verdict(each, stored, comparisons))
         changed |= dict.fromkeys(what_changed(stored.facts, each.session.facts))
-    return Judged(pair, tuple(sorted(records, key=_gravity)), tuple(changed))
+    return ComparedTest(pair, tuple(sorted(records, key=_gravity)), tuple(changed))
 
 
 def _window(pair: Pair, now: Session) -> Window:
@@ -145,7 +145,7 @@ def _gravity(record: TestRecord) -> tuple[int, float]:
     return place, min(p_values, default=1.0)
 
 
-def _nothing_in_common(before: Side, after: Side, pairing: Pairing) -> str:
+def _nothing_in_common(before: ReportSet, after: ReportSet, pairing: Pairing) -> str:
     old, new = (listed(names) or "nothing measured" for names in (pairing.only_old, pairing.only_new))
     return (
         f"{before.path} and {after.path} have no test in common (the one has {old}; the other {new}); "
@@ -153,7 +153,7 @@ def _nothing_in_common(before: Side, after: Side, pairing: Pairing) -> str:
     )
 
 
-def _sentences(judged: Judged) -> Iterator[str]:
+def _sentences(judged: ComparedTest) -> Iterator[str]:
     """What is to be said of a pair beside its rows in the table."""
     if len(judged.records) > 1:
         words = Counter(str(record.verdict) for record in judged.records)
@@ -189,7 +189,7 @@ def _unsettled(found: Comparison) -> str:
     return f"{said}; {counted(enough[1] or 0, 'more report')} in OLD would show {size(enough[0])}"
 
 
-def _result(before: Side, after: Side, pairing: Pairing, judged: Sequence[Judged]) -> Result:
+def _result(before: ReportSet, after: ReportSet, pairing: Pairing, judged: Sequence[ComparedTest]) -> Result:
     left_out = [f"{side.path}: {problem}" for side in (before, after) for problem in side.problems]
     return Result(
         lines=tuple(_lines(before, after, pairing, judged)),
@@ -199,13 +199,13 @@ def _result(before: Side, after: Side, pairing: Pairing, judged: Sequence[Judged
     )
 
 
-def _exit_code(judged: Sequence[Judged]) -> int:
+def _exit_code(judged: Sequence[ComparedTest]) -> int:
     if any(each.fails for each in judged):
         return SLOWER
     return 0 if any(each.is_compared for each in judged) else NOTHING_COMPARED
 
 
-def _nothing_compared(judged: Sequence[Judged]) -> Iterator[str]:
+def _nothing_compared(judged: Sequence[ComparedTest]) -> Iterator[str]:
     """A sentence on the tests of which nothing was compared, if there are any."""
     left_out = [each.pair.new.identity for each in judged if not (each.is_compared or each.fails)]
     if len(left_out) == len(judged):
@@ -214,7 +214,9 @@ def _nothing_compared(judged: Sequence[Judged]) -> Iterator[str]:
         yield f"not compared: {listed(left_out)}"
 
 
-def _lines(before: Side, after: Side, pairing: Pairing, judged: Sequence[Judged]) -> Iterator[str]:
+def _lines(
+    before: ReportSet, after: ReportSet, pairing: Pairing, judged: Sequence[ComparedTest]
+) -> Iterator[str]:
     for name, side in (("OLD", before), ("NEW", after)):
         yield f"{name}: {side.path}, {counted(len(side.files), 'run')}{_commits(side)}"
     yield ""
@@ -224,12 +226,14 @@ def _lines(before: Side, after: Side, pairing: Pairing, judged: Sequence[Judged]
             yield f"only in {name}: {listed(identities)}"
 
 
-def _commits(side: Side) -> str:
+def _commits(side: ReportSet) -> str:
     commits = dict.fromkeys(file.run["commit"] for file in side.files if file.run["commit"])
     return f" of commit {listed(list(commits))}" if commits else ""
 
 
-def _shown(before: Side, after: Side, pairing: Pairing, judged: Sequence[Judged]) -> dict[str, Any]:
+def _shown(
+    before: ReportSet, after: ReportSet, pairing: Pairing, judged: Sequence[ComparedTest]
+) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "old": [str(file.path) for file in before.files],
@@ -241,7 +245,7 @@ def _shown(before: Side, after: Side, pairing: Pairing, judged: Sequence[Judged]
     }
 
 
-def _shown_test(judged: Judged) -> dict[str, Any]:
+def _shown_test(judged: ComparedTest) -> dict[str, Any]:
     sessions = [test_to_builtins(record, text=False) for record in judged.records]
     return {
         "identity": judged.pair.new.identity,

@@ -62,7 +62,7 @@ def _as_reported(test: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ReportSet:
     """The runs that one path names; `problems` are sentences on files that were left out."""
 
     path: Path
@@ -76,14 +76,14 @@ class Side:
         return [each.session for each in self.measured if each.ran]
 
 
-def read_side(path: Path) -> Side:
+def read_reports(path: Path) -> ReportSet:
     """Return the report at a path, or all reports in a folder; raises `StoreError` if there is none.
 
     Of a store too: its folders are the environments.
     """
     if not path.is_dir():
         file = read_run_file(path)
-        return Side(path, (file,), tuple(_measured(file)))
+        return ReportSet(path, (file,), tuple(_measured(file)))
     files, measured, problems, paths = list[RunFile](), list[Measured](), list[str](), list[Path]()
     for folder in (path, *folders(path)):
         try:
@@ -100,7 +100,7 @@ def read_side(path: Path) -> Side:
     if not files:
         found = problems[0] if problems else "it contains no .json file"
         raise StoreError(f"{path}: {found}; name {REPORT}, or a folder of them")
-    return Side(path, tuple(files), tuple(measured), tuple(problems))
+    return ReportSet(path, tuple(files), tuple(measured), tuple(problems))
 
 
 def _measured(file: RunFile) -> Iterator[Measured]:

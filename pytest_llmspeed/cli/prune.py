@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pytest_llmspeed.baselines.run_file import RunFile
 from pytest_llmspeed.baselines.stored_tests import needed_runs
-from pytest_llmspeed.cli.baseline import SCHEMA, Shelf, near, open_store
+from pytest_llmspeed.cli.baseline import SCHEMA, StoreContents, near, open_store
 from pytest_llmspeed.cli.output import Result, counted
 from pytest_llmspeed.errors import StoreError
 
@@ -20,22 +20,22 @@ def prune(root: Path, gone: Sequence[str] = (), *, dry_run: bool = False, everyt
     the current level. Sessions of tests that match a pattern of `gone` need nothing; patterns that match
     every stored test want `everything`. A file that cannot be read is left alone.
     """
-    shelf = open_store(root)
-    _check_patterns(shelf, gone)
+    store = open_store(root)
+    _check_patterns(store, gone)
     if not (dry_run or everything):
-        _check_something_is_left(shelf, gone)
-    unneeded = plan(shelf, gone)
+        _check_something_is_left(store, gone)
+    unneeded = plan(store, gone)
     if not dry_run:
         for file in unneeded:
             _delete(file.path)
-    return _result(shelf, unneeded, dry_run=dry_run)
+    return _result(store, unneeded, dry_run=dry_run)
 
 
-def plan(shelf: Shelf, gone: Sequence[str] = ()) -> list[RunFile]:
+def plan(store: StoreContents, gone: Sequence[str] = ()) -> list[RunFile]:
     """Return the run files that no window needs, oldest first."""
-    alive = [session for session in shelf.sessions if not _matches(session.identity, gone)]
+    alive = [session for session in store.sessions if not _matches(session.identity, gone)]
     needed = needed_runs(alive)
-    return [file for file in shelf.files if (file.path.parent.name, file.run["id"]) not in needed]
+    return [file for file in store.files if (file.path.parent.name, file.run["id"]) not in needed]
 
 
 def _matches(identity: str, patterns: Sequence[str]) -> bool:
@@ -43,16 +43,16 @@ def _matches(identity: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(identity, pattern.replace("[", "[[]")) for pattern in patterns)
 
 
-def _check_patterns(shelf: Shelf, gone: Sequence[str]) -> None:
-    known = {session.identity for session in shelf.sessions}
+def _check_patterns(store: StoreContents, gone: Sequence[str]) -> None:
+    known = {session.identity for session in store.sessions}
     for pattern in gone:
         if not any(_matches(identity, [pattern]) for identity in known):
-            raise StoreError(f"--gone {pattern!r} matches no stored test; {near(shelf, pattern)}")
+            raise StoreError(f"--gone {pattern!r} matches no stored test; {near(store, pattern)}")
 
 
-def _check_something_is_left(shelf: Shelf, gone: Sequence[str]) -> None:
+def _check_something_is_left(store: StoreContents, gone: Sequence[str]) -> None:
     """Raise `StoreError` for a wildcard that, perhaps by a slip, takes all that there is."""
-    known = {session.identity for session in shelf.sessions}
+    known = {session.identity for session in store.sessions}
     by_wildcard = [pattern for pattern in gone if pattern not in known]
     if known and by_wildcard and all(_matches(identity, gone) for identity in known):
         raise StoreError(
@@ -68,17 +68,17 @@ def _delete(path: Path) -> None:
         raise StoreError(f"{path} cannot be deleted: {error.strerror or error}; delete it by hand") from error
 
 
-def _result(shelf: Shelf, unneeded: Sequence[RunFile], *, dry_run: bool) -> Result:
-    kept = len(shelf.files) - len(unneeded)
+def _result(store: StoreContents, unneeded: Sequence[RunFile], *, dry_run: bool) -> Result:
+    kept = len(store.files) - len(unneeded)
     verb = "would delete" if dry_run else "deleted"
     lines = [f"{verb} {file.path}" for file in unneeded]
     lines.append(f"{verb} {counted(len(unneeded), 'run file')}, {kept} kept")
     shown = {
         "schema": SCHEMA,
-        "store": str(shelf.root),
+        "store": str(store.root),
         "dry_run": dry_run,
         "deleted": [str(file.path) for file in unneeded],
         "kept": kept,
-        "left_out": list(shelf.problems),
+        "left_out": list(store.problems),
     }
-    return Result(tuple(lines), shown, warnings=shelf.problems)
+    return Result(tuple(lines), shown, warnings=store.problems)

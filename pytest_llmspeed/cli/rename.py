@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from pytest_llmspeed.baselines.renames import Rename, write_rename
-from pytest_llmspeed.cli.baseline import SCHEMA, Shelf, near, open_store
+from pytest_llmspeed.cli.baseline import SCHEMA, StoreContents, near, open_store
 from pytest_llmspeed.cli.output import Result, counted
 from pytest_llmspeed.errors import StoreError
 
@@ -18,23 +18,23 @@ def rename(root: Path, old: str, new: str, now: datetime, *, dry_run: bool = Fal
     OLD is a test, or a file, class or folder (ending in /), or the beginning of parametrised ones; NEW
     takes its place. A * in both stands for the same text.
     """
-    shelf = open_store(root)
-    known = sorted({session.identity for session in shelf.sessions})
+    store = open_store(root)
+    known = sorted({session.identity for session in store.sessions})
     tests = renamed(known, old, new)
     if not tests:
-        raise StoreError(f"{root} has no baseline of {old!r}; {near(shelf, old)}")
-    lines = [f"{before} → {after}{_joined(shelf, after)}" for before, after in tests.items()]
+        raise StoreError(f"{root} has no baseline of {old!r}; {near(store, old)}")
+    lines = [f"{before} → {after}{_joined(store, after)}" for before, after in tests.items()]
     if dry_run:
         lines.append(f"would rename {counted(len(tests), 'test')}")
     else:
         path = write_rename(root, Rename(now.isoformat(), tests))
         lines.append(f"renamed {counted(len(tests), 'test')}; to undo it, delete {path}")
     shown = {"schema": SCHEMA, "store": str(root), "dry_run": dry_run, "renamed": tests}
-    return Result(tuple(lines), shown, warnings=shelf.problems)
+    return Result(tuple(lines), shown, warnings=store.problems)
 
 
-def _joined(shelf: Shelf, identity: str) -> str:
-    own = sum(session.identity == identity for session in shelf.sessions)
+def _joined(store: StoreContents, identity: str) -> str:
+    own = sum(session.identity == identity for session in store.sessions)
     return f" (joins {counted(own, 'session')} stored under that name)" if own else ""
 
 

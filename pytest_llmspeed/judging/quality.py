@@ -9,15 +9,15 @@ from typing import Any
 from pytest_llmspeed.metrics.reasons import Explanation, Reason
 from pytest_llmspeed.quality.answers import Probed
 from pytest_llmspeed.quality.checks import findings_of
-from pytest_llmspeed.quality.findings import DIVERGENCE, LOGPROBS, AnswerLine, SetFindings, Word
+from pytest_llmspeed.quality.findings import DIVERGENCE, LOGPROBS, AnswerLine, QualityStatus, SetFindings
 from pytest_llmspeed.records.record import TestRecord
 from pytest_llmspeed.regression.verdicts import Comparison, Verdict, gravest, severity
 
 VERDICTS = {
-    Word.FAILED: Verdict.INVALID,
-    Word.SUSPECT: Verdict.SUSPECT,
-    Word.NO_BASELINE: Verdict.NO_BASELINE,
-    Word.PASSED: Verdict.PASSED,
+    QualityStatus.FAILED: Verdict.INVALID,
+    QualityStatus.SUSPECT: Verdict.SUSPECT,
+    QualityStatus.NO_BASELINE: Verdict.NO_BASELINE,
+    QualityStatus.PASSED: Verdict.PASSED,
 }
 
 
@@ -29,7 +29,7 @@ def judged(probed: Iterable[Probed], accept: str | None) -> tuple[SetFindings, .
 
 def verdict(sets: Sequence[SetFindings]) -> Verdict | None:
     """Return what a test comes to that measured nothing but the quality of its answers; None of no sets."""
-    return gravest([VERDICTS[found.word] for found in sets])
+    return gravest([VERDICTS[found.status] for found in sets])
 
 
 def failures(
@@ -45,7 +45,7 @@ def failures(
     """
     moved = [found for found in speed if found.verdict in (Verdict.FASTER, Verdict.SLOWER)]
     for found in sets:
-        if found.word is Word.FAILED:
+        if found.status is QualityStatus.FAILED:
             divergence = next((f.figures for f in found.rungs if f.rung == DIVERGENCE), {})
             yield Reason.WORSE_ANSWERS(
                 prompts=found.prompts,
@@ -94,14 +94,14 @@ def coupled(record: TestRecord, *, strict: bool, require_baseline: bool, storing
             )
         elif found.may_be_accepted:
             hints.append(Reason.HOW_TO_ACCEPT())
-        elif found.word is Word.SUSPECT and strict:
+        elif found.status is QualityStatus.SUSPECT and strict:
             problems.append(Reason.FAILS_BY_OPTION(option="--llmspeed-strict", because=_suspect(found)))
-        elif found.word is Word.SUSPECT:
+        elif found.status is QualityStatus.SUSPECT:
             hints.append(_suspect(found))
-        elif found.word is Word.NO_BASELINE and require_baseline:
+        elif found.status is QualityStatus.NO_BASELINE and require_baseline:
             option = "--llmspeed-require-baseline"
             problems.append(Reason.FAILS_BY_OPTION(option=option, because=without_baseline))
-        elif found.word is Word.NO_BASELINE and not (storing or problems or _is_told(record)):
+        elif found.status is QualityStatus.NO_BASELINE and not (storing or problems or _is_told(record)):
             hints.append(without_baseline)
     accepted = next((found.accepted for found in record.quality if found.accepted is not None), None)
     return replace(
@@ -110,14 +110,14 @@ def coupled(record: TestRecord, *, strict: bool, require_baseline: bool, storing
 
 
 def _suspect(found: SetFindings) -> Explanation:
-    findings = [finding.explanation for finding in found.rungs if finding.word is Word.SUSPECT]
+    findings = [finding.explanation for finding in found.rungs if finding.status is QualityStatus.SUSPECT]
     return Reason.ANSWERS_SUSPECT(prompts=found.prompts, findings=findings)
 
 
 def _skipped(found: SetFindings) -> Iterator[Explanation]:
     """Yield what could not be checked for want of what the engine or the store gives."""
     for finding in found.rungs:
-        if finding.word is Word.SKIPPED and finding.rung == LOGPROBS:
+        if finding.status is QualityStatus.SKIPPED and finding.rung == LOGPROBS:
             yield Reason.CHECK_SKIPPED(
                 prompts=found.prompts,
                 number=finding.number,

@@ -13,7 +13,7 @@ from pytest_llmspeed.regression.verdicts import Comparison, Verdict, gravest
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedTest:
     """A test of the run with its stored sessions, and itself as a session."""
 
     record: TestRecord
@@ -25,12 +25,14 @@ class Judged:
 class _Member:
     """One comparison of one test, as the suite sees it."""
 
-    judged: Judged
+    judged: JudgedTest
     stratum: str
     test: SuiteTest
 
 
-def judge_suite(tests: Sequence[Judged], comparisons: int, accept: str | None = None) -> SuiteVerdict | None:
+def judge_suite(
+    tests: Sequence[JudgedTest], comparisons: int, accept: str | None = None
+) -> SuiteVerdict | None:
     """Return what the tests say together, None where they are too few to share anything.
 
     It changes no test's outcome. `comparisons` is M, as for the single tests; a slowdown may be
@@ -54,7 +56,7 @@ def judge_suite(tests: Sequence[Judged], comparisons: int, accept: str | None = 
     return replace(found, accepted=accept) if found.fails else found
 
 
-def _members(tests: Sequence[Judged], metric: str) -> Iterator[_Member]:
+def _members(tests: Sequence[JudgedTest], metric: str) -> Iterator[_Member]:
     for each in tests:
         compared = {
             found.stratum

@@ -11,7 +11,7 @@ from pytest_llmspeed.metrics.exchange import Exchange
 from pytest_llmspeed.metrics.load_figures import Answered, output_tokens, send_lateness_s
 from pytest_llmspeed.metrics.load_result import ClientHealth
 from pytest_llmspeed.metrics.summary import quantile
-from pytest_llmspeed.transport.recorded_response import KeptAnswer
+from pytest_llmspeed.transport.recorded_response import RecordedResponse
 
 LATE_READ_S = 0.0005
 """Output events that share a read were lumped by the client if that read came so late, else by the server.
@@ -27,7 +27,7 @@ def health_of(
     kept = [
         (sent.answer, found)
         for sent, found in zip(outcome.sent, exchanges, strict=True)
-        if isinstance(sent.answer, KeptAnswer)
+        if isinstance(sent.answer, RecordedResponse)
     ]
     late_s = [late for answer, _ in kept for late in answer.late_s if not isnan(late)]
     events = sum(len(found.events) for _, found in kept)
@@ -48,7 +48,7 @@ def health_of(
     )
 
 
-def _piled_up(kept: KeptAnswer, found: Exchange, gathered_s: float) -> int:
+def _piled_up(kept: RecordedResponse, found: Exchange, gathered_s: float) -> int:
     """The output events without a stamp of their own, because more came before they were read."""
     together = [late.stamp_s for early, late in pairwise(found.events) if early.stamp_s == late.stamp_s]
     if not together:

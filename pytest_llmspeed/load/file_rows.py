@@ -27,7 +27,7 @@ class RecordError(SettingsError):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FileRow:
     """A record of a file, and where it stands."""
 
     where: str
@@ -77,7 +77,7 @@ class Reading:
         """Count a change that was made to a record."""
         self.changes[change] += 1
 
-    def read(self, text: str, limit: int | None, read_row: Callable[[Row], T]) -> list[T]:
+    def read(self, text: str, limit: int | None, read_row: Callable[[FileRow], T]) -> list[T]:
         """Return what `read_row` makes of each record that can be used."""
         found = []
         for row in islice(_rows(text, self.name), limit):
@@ -112,7 +112,7 @@ class Reading:
         return (*left_out, *changed[:MOST_NOTES], *(more if len(changed) > MOST_NOTES else ()))
 
 
-def _rows(text: str, name: str) -> Iterator[Row | RecordError]:
+def _rows(text: str, name: str) -> Iterator[FileRow | RecordError]:
     start = text.lstrip()[:1]
     if start == "[":
         return _array(text, name)
@@ -121,20 +121,20 @@ def _rows(text: str, name: str) -> Iterator[Row | RecordError]:
     return _lines(text, name)
 
 
-def _array(text: str, name: str) -> Iterator[Row | RecordError]:
+def _array(text: str, name: str) -> Iterator[FileRow | RecordError]:
     listed = _json(text, name)
     return _objects(((f"{name}, entry {number}", entry) for number, entry in enumerate(listed, start=1)))
 
 
-def _objects(entries: Iterable[tuple[str, Any]]) -> Iterator[Row | RecordError]:
+def _objects(entries: Iterable[tuple[str, Any]]) -> Iterator[FileRow | RecordError]:
     for where, entry in entries:
         if isinstance(entry, Mapping):
-            yield Row(where, entry)
+            yield FileRow(where, entry)
         else:
             yield RecordError(f"{where}: {entry!r:.60} is not a JSON object")
 
 
-def _lines(text: str, name: str) -> Iterator[Row | RecordError]:
+def _lines(text: str, name: str) -> Iterator[FileRow | RecordError]:
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
@@ -155,7 +155,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _table(text: str, name: str) -> Iterator[Row | RecordError]:
+def _table(text: str, name: str) -> Iterator[FileRow | RecordError]:
     """The rows of a CSV file under its heading; an empty cell is a field that is not there."""
     heading = text.split("\n", 1)[0]
     separator = max(SEPARATORS, key=heading.count)
@@ -166,7 +166,7 @@ def _table(text: str, name: str) -> Iterator[Row | RecordError]:
             where = f"{name}, line {reader.line_num}"
             cells = {key.strip(): value for key, value in record.items() if key and value not in (None, "")}
             if cells:
-                yield Row(where, cells)
+                yield FileRow(where, cells)
     except csv.Error as error:
         yield RecordError(f"{name}, line {reader.line_num}: it cannot be read as CSV: {error}")
     finally:

@@ -13,7 +13,7 @@ from pytest_llmspeed.errors import LLMSpeedError, SettingsError, did_you_mean, h
 from pytest_llmspeed.load.arrivals import Rate
 from pytest_llmspeed.load.client_health import health_of
 from pytest_llmspeed.load.plan import LoadPlan, Planned
-from pytest_llmspeed.load.send_loop import EngineSender, LoadRunner, Sent
+from pytest_llmspeed.load.send_loop import EngineSender, LoadRequest, LoadRunner
 from pytest_llmspeed.load.trace import Trace
 from pytest_llmspeed.load.worker_pool import Outcome, run_watched, warm_or_raise, workers_for
 from pytest_llmspeed.load.workload import Workload
@@ -37,7 +37,7 @@ from pytest_llmspeed.recording.recorder import Recorder, declared_sampling
 from pytest_llmspeed.system import clock
 from pytest_llmspeed.system.cpu import CPUWatch
 from pytest_llmspeed.system.event_loop import LoopThread
-from pytest_llmspeed.transport.recorded_response import KeptAnswer
+from pytest_llmspeed.transport.recorded_response import RecordedResponse
 
 __tracebackhide__ = hides_our_frames
 
@@ -291,10 +291,10 @@ def _run_here(plan: LoadPlan, sender: EngineSender, loop: LoopThread) -> Outcome
     return outcome
 
 
-def _read(sent: Sent, plan: LoadPlan) -> Exchange:
+def _read(sent: LoadRequest, plan: LoadPlan) -> Exchange:
     """The answer to a request that was sent, or that should have been."""
     request = sent.request or plan.template
-    if isinstance(sent.answer, KeptAnswer):
+    if isinstance(sent.answer, RecordedResponse):
         return sent.answer.exchange(request)
     if sent.answer is not None:
         return sent.answer
@@ -350,7 +350,7 @@ def result_of(
     )
 
 
-def _came_s(sent: Sequence[Sent], exchanges: Sequence[Exchange], queues_here: bool) -> list[float]:
+def _came_s(sent: Sequence[LoadRequest], exchanges: Sequence[Exchange], queues_here: bool) -> list[float]:
     """When the first turns of an open load were sent, or joined the queue for an engine here."""
     return [
         each.due_s if queues_here else found.started_s
@@ -367,7 +367,7 @@ def _not_compared(load: Load, parts: Mapping[str, Sequence[float]], answers: int
 
 
 def _answered(
-    load: Load, sent: Sent, found: Exchange, stratum: str, origin_s: float, *, busy_share: float
+    load: Load, sent: LoadRequest, found: Exchange, stratum: str, origin_s: float, *, busy_share: float
 ) -> Answered:
     """A request of the load as the figures see it."""
     sample = sample_of(
@@ -384,7 +384,7 @@ def _answered(
     return Answered(sample, found.started_s, ended_s, sent.process, sent=sent.error is None)
 
 
-def _ended_s(answer: KeptAnswer | Exchange | None, exchange: Exchange) -> float:
-    if isinstance(answer, KeptAnswer):
+def _ended_s(answer: RecordedResponse | Exchange | None, exchange: Exchange) -> float:
+    if isinstance(answer, RecordedResponse):
         return answer.ended_s
     return exchange.events[-1].stamp_s if exchange.events else exchange.started_s

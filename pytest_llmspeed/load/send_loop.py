@@ -14,7 +14,7 @@ from pytest_llmspeed.load.plan import LoadPlan, Planned
 from pytest_llmspeed.metrics.exchange import Exchange, Request
 from pytest_llmspeed.metrics.sample import sample_of
 from pytest_llmspeed.system import clock
-from pytest_llmspeed.transport.recorded_response import KeptAnswer
+from pytest_llmspeed.transport.recorded_response import RecordedResponse
 
 if TYPE_CHECKING:  # a worker process of a load needs neither
     from pytest_llmspeed.engines.base import Engine
@@ -27,7 +27,7 @@ Before = tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class LoadRequest:
     """One request that was sent: its place and turn in the plan, when it was due, and what came back.
 
     `request` is without its prompt. `error` stands where there is no answer at all to read: it was
@@ -38,7 +38,7 @@ class Sent:
     turn: int
     request: Request | None = None
     due_s: float | None = None
-    answer: KeptAnswer | Exchange | None = None
+    answer: RecordedResponse | Exchange | None = None
     foreign_cpu: float | None = None
     error: str | None = None
     process: int = 0
@@ -126,7 +126,7 @@ class LoadRunner:
         self,
         plan: LoadPlan,
         sender: Sender,
-        report: Callable[[Sent], None],
+        report: Callable[[LoadRequest], None],
         announce: Callable[[int, int], None] = lambda _place, _turn: None,
         later: Callable[[Callable[[], object]], object] = lambda chore: chore(),
     ) -> None:
@@ -221,12 +221,12 @@ class LoadRunner:
     def _tell(self, place: int, turn: int, prepared: Prepared, due_s: float | None) -> None:
         request = replace(prepared.request, prompt="")
         share = getattr(prepared, "foreign_cpu", None)
-        self._report(Sent(place, turn, request, due_s, prepared.answer, share))
+        self._report(LoadRequest(place, turn, request, due_s, prepared.answer, share))
 
     def _give_up(self, planned: Planned, turn: int) -> None:
         error = "it was not sent: the turn before it in its conversation failed"
         for unsent in range(turn, len(planned.conversation)):
-            self._report(Sent(planned.place, unsent, error=error))
+            self._report(LoadRequest(planned.place, unsent, error=error))
 
 
 def _with_answer(request: Request, answered: Exchange) -> Before:
@@ -235,7 +235,7 @@ def _with_answer(request: Request, answered: Exchange) -> Before:
 
 
 def _read(answer: Any, request: Request) -> Exchange | None:
-    return answer.exchange(request) if isinstance(answer, KeptAnswer) else answer
+    return answer.exchange(request) if isinstance(answer, RecordedResponse) else answer
 
 
 def _error(answer: Any, request: Request) -> str | None:

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pytest_llmspeed.errors import SettingsError
-from pytest_llmspeed.load.file_rows import MOST_TOKENS, Reading, Row
+from pytest_llmspeed.load.file_rows import MOST_TOKENS, FileRow, Reading
 from pytest_llmspeed.load.trace import BLOCK_TOKENS, Trace, TraceRow
 from pytest_llmspeed.load.workload_formats import plain_turn
 
@@ -62,7 +62,7 @@ def _check(unit: str | None, block_tokens: int | None) -> None:
 
 
 def _scale(
-    raw: Sequence[tuple[TraceRow, Row]], name: str, unit: str | None, block_tokens: int | None
+    raw: Sequence[tuple[TraceRow, FileRow]], name: str, unit: str | None, block_tokens: int | None
 ) -> tuple[float, int]:
     """Return the unit in seconds, and the tokens of a block, of records with Mooncake's names."""
     counts = [(found.input_tokens, len(found.blocks)) for found, _ in raw if found.blocks]
@@ -101,7 +101,7 @@ def _doubts(name: str, others: bool, sizes: Sequence[int]) -> SettingsError:
     )
 
 
-def _read(row: Row, unit: str | None, reading: Reading) -> tuple[TraceRow, Row | None]:
+def _read(row: FileRow, unit: str | None, reading: Reading) -> tuple[TraceRow, FileRow | None]:
     """The request of a record; with the record itself where its unit is still to be found out."""
     if "at_s" in row.fields:
         return TraceRow(at_s=row.number("at_s"), turn=plain_turn(row, reading)), None
@@ -114,7 +114,7 @@ def _read(row: Row, unit: str | None, reading: Reading) -> tuple[TraceRow, Row |
     raise row.refused("timestamp", f"none of {known} is there, which say when a request came")
 
 
-def _mooncake(row: Row) -> TraceRow:
+def _mooncake(row: FileRow) -> TraceRow:
     blocks = row.fields.get("hash_ids") or ()
     if isinstance(blocks, str):  # a cell of a table
         try:
@@ -129,7 +129,7 @@ def _mooncake(row: Row) -> TraceRow:
     return TraceRow(at, None, tokens, row.tokens("output_length"), tuple(blocks))
 
 
-def _burst_gpt(row: Row, unit_s: float, reading: Reading) -> TraceRow:
+def _burst_gpt(row: FileRow, unit_s: float, reading: Reading) -> TraceRow:
     return TraceRow(
         at_s=row.number("Timestamp") * unit_s,
         input_tokens=row.tokens("Request tokens"),
@@ -137,7 +137,7 @@ def _burst_gpt(row: Row, unit_s: float, reading: Reading) -> TraceRow:
     )
 
 
-def _azure(row: Row, unit_s: float, reading: Reading) -> TraceRow:
+def _azure(row: FileRow, unit_s: float, reading: Reading) -> TraceRow:
     return TraceRow(
         at_s=_moment_s(row, "TIMESTAMP", unit_s),
         input_tokens=row.tokens("ContextTokens"),
@@ -145,7 +145,7 @@ def _azure(row: Row, unit_s: float, reading: Reading) -> TraceRow:
     )
 
 
-def _at_least_one(row: Row, name: str, reading: Reading) -> int:
+def _at_least_one(row: FileRow, name: str, reading: Reading) -> int:
     """The tokens of an answer; of one that failed when the trace was taken, one."""
     tokens = row.tokens(name, least=0)
     if tokens == 0:
@@ -153,7 +153,7 @@ def _at_least_one(row: Row, name: str, reading: Reading) -> int:
     return max(1, tokens)
 
 
-def _moment_s(row: Row, name: str, unit_s: float) -> float:
+def _moment_s(row: FileRow, name: str, unit_s: float) -> float:
     """A date, or a number of the unit, in seconds."""
     given: Any = row.fields[name]
     try:
@@ -163,7 +163,7 @@ def _moment_s(row: Row, name: str, unit_s: float) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-_TABLES: dict[str, Callable[[Row, float, Reading], TraceRow]] = {
+_TABLES: dict[str, Callable[[FileRow, float, Reading], TraceRow]] = {
     "Timestamp": _burst_gpt,
     "TIMESTAMP": _azure,
 }

@@ -2,7 +2,7 @@
 
 It talks in frames over its standard input and output: a length of four bytes, then a pickle. It
 gets a `Job` and, once it has said that it is warm, the moment to start; the end of its input means
-stop. It says `Warm`, then `Sent` for each request (and `Started`, of a load that ends by
+stop. It says `Warm`, then `LoadRequest` for each request (and `Started`, of a load that ends by
 time; a `Part` of each long answer every now and then), then `Done`; all along, every second, that
 it is `Alive`.
 """
@@ -26,9 +26,9 @@ from pytest_llmspeed.load.plan import LoadPlan
 from pytest_llmspeed.load.send_loop import LoadRunner
 from pytest_llmspeed.load.worker_loop import LoadSelector
 from pytest_llmspeed.system import clock
-from pytest_llmspeed.transport.read_pacing import Pace
+from pytest_llmspeed.transport.read_pacing import ReadPacing
 from pytest_llmspeed.transport.recorded_response import Part
-from pytest_llmspeed.transport.recording_client import KeepingClient
+from pytest_llmspeed.transport.recording_client import RecordingClient
 from pytest_llmspeed.transport.target import Target
 from pytest_llmspeed.transport.timestamps import KERNEL_STAMPS
 
@@ -110,9 +110,9 @@ async def _work(selector: LoadSelector) -> None:
     outgoing, _ = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout.buffer)
     alive = loop.create_task(_say_alive(outgoing))
     job: Job = await _next_message(incoming)
-    client = KeepingClient(job.target)
+    client = RecordingClient(job.target)
     if KERNEL_STAMPS and job.target.base.scheme == "http":
-        selector.pace = client.pace = Pace()
+        selector.pace = client.pace = ReadPacing()
 
     def say(message: Any) -> None:
         outgoing.write(framed(message))
@@ -155,7 +155,7 @@ async def _flushed(outgoing: asyncio.WriteTransport) -> None:
 
 async def _hand_over_parts(
     plan: LoadPlan,
-    client: KeepingClient,
+    client: RecordingClient,
     later: Callable[[Callable[[], object]], object],
     say: Callable[[Any], None],
 ) -> None:

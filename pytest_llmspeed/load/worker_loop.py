@@ -9,7 +9,7 @@ from collections.abc import Callable
 from math import inf
 
 from pytest_llmspeed.system import clock
-from pytest_llmspeed.transport.read_pacing import Pace
+from pytest_llmspeed.transport.read_pacing import ReadPacing
 
 MOST_CHORES = 2048
 GATHER_FROM = 12
@@ -24,7 +24,7 @@ class LoadSelector(selectors.DefaultSelector):
     before reading costs no truth, and halves the processor time. No timer is kept waiting.
     """
 
-    pace: Pace | None = None
+    pace: ReadPacing | None = None
     gathered_s = 0.0
     """The longest of these waits."""
 

@@ -18,11 +18,11 @@ from typing import IO, Any
 import pytest_llmspeed
 from pytest_llmspeed.errors import EngineError, GenerationError, LLMSpeedError, hides_our_frames
 from pytest_llmspeed.load.plan import LoadPlan
-from pytest_llmspeed.load.send_loop import Sent
+from pytest_llmspeed.load.send_loop import LoadRequest
 from pytest_llmspeed.load.worker import LENGTH, Done, Job, Started, Warm, framed
 from pytest_llmspeed.system import clock
 from pytest_llmspeed.system.cpu import CPUWatch
-from pytest_llmspeed.transport.recorded_response import KeptAnswer, Part
+from pytest_llmspeed.transport.recorded_response import Part, RecordedResponse
 from pytest_llmspeed.transport.target import Target
 
 __tracebackhide__ = hides_our_frames
@@ -49,7 +49,7 @@ class Outcome:
     """
 
     start_s: float = 0.0
-    sent: list[Sent] = field(default_factory=list)
+    sent: list[LoadRequest] = field(default_factory=list)
     done: list[Done] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     not_sent: int = 0
@@ -291,9 +291,9 @@ class _Worker:
         for part in found:
             if isinstance(part, Part):
                 parts[part.number].append(part)
-        sent = [replace(each, process=self._place) for each in found if isinstance(each, Sent)]
+        sent = [replace(each, process=self._place) for each in found if isinstance(each, LoadRequest)]
         for each in sent:
-            if isinstance(each.answer, KeptAnswer):
+            if isinstance(each.answer, RecordedResponse):
                 each.answer.put_back(parts[each.answer.number])
         done = [each for each in found if isinstance(each, Done)]
         outcome.sent += sent
@@ -307,7 +307,9 @@ class _Worker:
             ending = "was stopped" if self._ended_because else "died"
             error = f"its worker process {ending} ({self.last_words()})"
             outcome.lost.append(error)
-            outcome.sent += [Sent(place, turn, error=error, process=self._place) for place, turn in missing]
+            outcome.sent += [
+                LoadRequest(place, turn, error=error, process=self._place) for place, turn in missing
+            ]
 
 
 def _there(pipe: IO[bytes] | None) -> IO[bytes]:

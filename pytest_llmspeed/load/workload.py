@@ -89,14 +89,14 @@ class Workload:
     @staticmethod
     def prompts(prompts: Iterable[Prompt]) -> Workload:
         """Texts or lists of chat messages, asked in turn, and from the first again after the last."""
-        return Listed(
+        return ListedWorkload(
             tuple((Turn(prompt if isinstance(prompt, str) else _messages(prompt)),) for prompt in prompts)
         )
 
     @staticmethod
     def conversations(conversations: Iterable[Sequence[Prompt]]) -> Workload:
         """Conversations of several turns: what the user says in each, as text or messages."""
-        return Listed(
+        return ListedWorkload(
             tuple(
                 tuple(Turn(each if isinstance(each, str) else _messages(each)) for each in turns)
                 for turns in conversations
@@ -144,7 +144,7 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed(Workload):
+class ListedWorkload(Workload):
     """Conversations as they were given, in turn."""
 
     listed: tuple[Conversation, ...]

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from pytest_llmspeed.load.file_rows import Reading, Row
-from pytest_llmspeed.load.workload import Conversation, Listed, Turn, Workload
+from pytest_llmspeed.load.file_rows import FileRow, Reading
+from pytest_llmspeed.load.workload import Conversation, ListedWorkload, Turn, Workload
 from pytest_llmspeed.metrics.exchange import LIMIT_FIELDS, Endpoint, LimitField
 
 ENDPOINTS: dict[str, Endpoint] = {"/chat/completions": "chat", "/completions": "completions"}
@@ -44,7 +44,7 @@ def workload_of(text: str, name: str, *, turns: int | None = 1, limit: int | Non
     reading = Reading(name)
     ids: Counter[str] = Counter()
 
-    def read_row(row: Row) -> Conversation:
+    def read_row(row: FileRow) -> Conversation:
         if (given := row.fields.get("custom_id")) is not None:
             ids[str(given)] += 1
             if ids[str(given)] > 1:
@@ -54,10 +54,10 @@ def workload_of(text: str, name: str, *, turns: int | None = 1, limit: int | Non
     conversations = reading.read(text, limit, read_row)
     if not conversations:
         reading.refuse("it contains no prompt")
-    return Listed(tuple(conversations), reading.notes)
+    return ListedWorkload(tuple(conversations), reading.notes)
 
 
-def _conversation(row: Row, turns: int | None, reading: Reading) -> Conversation:
+def _conversation(row: FileRow, turns: int | None, reading: Reading) -> Conversation:
     if "body" in row.fields:
         return (_batch_turn(row, reading),)
     if "conversations" in row.fields:
@@ -68,13 +68,13 @@ def _conversation(row: Row, turns: int | None, reading: Reading) -> Conversation
     return (plain_turn(row, reading),)
 
 
-def _batch_turn(row: Row, reading: Reading) -> Turn:
+def _batch_turn(row: FileRow, reading: Reading) -> Turn:
     body = row.fields["body"]
     if not isinstance(body, Mapping):
         raise row.refused("body", f"{body!r:.60} is not a JSON object")
     if str(row.fields.get("method") or "POST").upper() != "POST":
         raise row.refused("method", f"{row.fields['method']!r:.60} is not a request to a model")
-    inner, endpoint = Row(row.where, body), _endpoint(row)
+    inner, endpoint = FileRow(row.where, body), _endpoint(row)
     if endpoint is not None and (named := "messages" if endpoint == "chat" else "prompt") not in body:
         raise inner.refused(named, f"it is missing, and the url is {row.fields['url']!r}")
     if body.get("model") is not None:
@@ -86,7 +86,7 @@ def _batch_turn(row: Row, reading: Reading) -> Turn:
     return _turn(inner, extra, endpoint)
 
 
-def _endpoint(row: Row) -> Endpoint | None:
+def _endpoint(row: FileRow) -> Endpoint | None:
     """The endpoint that a batch row names; None if it names none."""
     url = row.fields.get("url")
     if url is None:
@@ -98,7 +98,7 @@ def _endpoint(row: Row) -> Endpoint | None:
     raise row.refused("url", f"{url!r:.80}: a load asks /v1/chat/completions or /v1/completions")
 
 
-def plain_turn(row: Row, reading: Reading) -> Turn:
+def plain_turn(row: FileRow, reading: Reading) -> Turn:
     """Return the request of a plain record."""
     extra = {name: value for name, value in row.fields.items() if name in ASKED}
     turn = _turn(row, extra, None)
@@ -108,7 +108,7 @@ def plain_turn(row: Row, reading: Reading) -> Turn:
     return turn
 
 
-def _turn(row: Row, extra: Mapping[str, Any], endpoint: Endpoint | None) -> Turn:
+def _turn(row: FileRow, extra: Mapping[str, Any], endpoint: Endpoint | None) -> Turn:
     limits: list[LimitField] = [name for name in LIMIT_FIELDS if row.fields.get(name) is not None]
     if len(limits) > 1:
         raise row.refused(limits[1], f"it stands beside {limits[0]!r}; give one of them")
@@ -123,7 +123,7 @@ def _turn(row: Row, extra: Mapping[str, Any], endpoint: Endpoint | None) -> Turn
     )
 
 
-def _prompt(row: Row) -> str | tuple[Mapping[str, Any], ...]:
+def _prompt(row: FileRow) -> str | tuple[Mapping[str, Any], ...]:
     """The text or messages of a record, after the system text that it may have."""
     system = _system(row)
     if "messages" in row.fields:
@@ -139,7 +139,7 @@ def _prompt(row: Row) -> str | tuple[Mapping[str, Any], ...]:
     return (*system, {"role": "user", "content": prompt}) if system else prompt
 
 
-def _system(row: Row) -> tuple[Mapping[str, Any], ...]:
+def _system(row: FileRow) -> tuple[Mapping[str, Any], ...]:
     """The system text of a record as a message, none if it has none."""
     name = next((name for name in SYSTEM if row.fields.get(name)), None)
     if name is None:
@@ -149,7 +149,7 @@ def _system(row: Row) -> tuple[Mapping[str, Any], ...]:
     return ({"role": "system", "content": row.fields[name]},)
 
 
-def _shared_turns(row: Row, reading: Reading) -> Iterator[Turn]:
+def _shared_turns(row: FileRow, reading: Reading) -> Iterator[Turn]:
     """What people said in a ShareGPT conversation; a system text goes before the first."""
     said = row.fields["conversations"]
     if not isinstance(said, list):
@@ -171,7 +171,7 @@ def _shared_turns(row: Row, reading: Reading) -> Iterator[Turn]:
             reading.note(f"what {who!r:.40} says in a conversation is left out")
 
 
-def _who_and_text(row: Row, said: Any) -> tuple[str, str]:
+def _who_and_text(row: FileRow, said: Any) -> tuple[str, str]:
     if not isinstance(said, Mapping):
         raise row.refused("conversations", f"{said!r:.60} is not a JSON object")
     who, text = said.get("from") or said.get("role"), said.get("value", said.get("content"))

@@ -60,7 +60,7 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class LoadWindow:
     """From the first measured request to the last output event, in seconds of the monotonic clock."""
 
     opens_s: float
@@ -72,13 +72,13 @@ class Window:
         return self.closes_s - self.opens_s
 
 
-def window_of(answered: Sequence[Answered]) -> Window | None:
+def window_of(answered: Sequence[Answered]) -> LoadWindow | None:
     """Return the window, None where no request was answered."""
     closes = [each.last_event_s for each in answered if each.counts]
     if not closes:
         return None
     opens_s = min(each.started_s for each in answered if each.sent)
-    return Window(opens_s, max(closes)) if max(closes) > opens_s else None
+    return LoadWindow(opens_s, max(closes)) if max(closes) > opens_s else None
 
 
 def output_tokens(answered: Sequence[Answered]) -> int | None:
@@ -194,7 +194,7 @@ def send_lateness_s(answered: Sequence[Answered], slots: int | None) -> list[flo
     return [max(0.0, start - end) for start, end in zip(starts, ends, strict=False)]
 
 
-def blocks(answered: Sequence[Answered], window: Window | None) -> dict[str, tuple[float, ...]]:
+def blocks(answered: Sequence[Answered], window: LoadWindow | None) -> dict[str, tuple[float, ...]]:
     """Return ten values of each metric: of consecutive parts of equal request count, as they ended.
 
     A metric that some part has no value of is left out, and all of them where there are too few answers.

@@ -89,7 +89,7 @@ class Measurement:
         return sum(not sample.quiet for sample in self.samples)
 
     @property
-    def told_by(self) -> tuple[Sample, ...]:
+    def figures_from(self) -> tuple[Sample, ...]:
         """The requests that figures are made of.
 
         In a stratum with enough quiet requests its disturbed ones are left out, else all count.
@@ -150,8 +150,8 @@ class Measurement:
         if self.load and len(self.load.samples) == len(self.samples):
             return self.load.values(metric)
         if metric == "itl_ms":
-            return [gap for s in self.told_by if s.one_token_events for gap in s.itl_ms]
-        found = (sample.value(metric) for sample in self.told_by)
+            return [gap for s in self.figures_from if s.one_token_events for gap in s.itl_ms]
+        found = (sample.value(metric) for sample in self.figures_from)
         return [value for value in found if value is not None]
 
     def median(self, metric: str) -> float | None:

@@ -199,7 +199,7 @@ class LLMSpeed:
             outcome.conclude(item, body_passed=False)
             raise
         outcome.conclude(item, body_passed=True)
-        outcome.fail_if_wanting(item)
+        outcome.fail_on_problems(item)
         return returned
 
     @pytest.hookimpl(wrapper=True)

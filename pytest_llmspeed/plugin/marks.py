@@ -31,9 +31,9 @@ from pytest_llmspeed.plugin.state import (
     run_of,
     takes,
 )
-from pytest_llmspeed.plugin.test_plan import Choice, TestPlan, checked_id, with_ids
+from pytest_llmspeed.plugin.test_plan import EngineChoice, TestPlan, checked_id, with_ids
 from pytest_llmspeed.quality.answers import PlannedCheck
-from pytest_llmspeed.records.record import Side
+from pytest_llmspeed.records.record import EngineRun
 from pytest_llmspeed.run.run import Run
 from pytest_llmspeed.settings import BackendMark, spec_for
 
@@ -61,7 +61,7 @@ def plan_for(item: pytest.Item, run: Run, layers: Layers) -> TestPlan:
     """Return the plan of a test; never raises, mistakes are its `problems`."""
     problems = [*run.store_problems, *_about_parameters(item)]
     visible = backends_of(item)
-    choice = _caught(lambda: _choice(item, layers, run), problems) or Choice()
+    choice = _caught(lambda: _choice(item, layers, run), problems) or EngineChoice()
     budgets = _caught(lambda: _budgets(layers.all, run), problems) or ()
     quality = _caught(lambda: _quality(item, layers, run), problems) or ()
     needs_engine = takes(item, BACKEND) or choice.mark is not None
@@ -151,7 +151,7 @@ def _multiply(metafunc: pytest.Metafunc, own: Sequence[Any], run: Run) -> None:
         metafunc.parametrize(PARAMETER, choices, indirect=True, ids=ids)
 
 
-def _choices(definition: pytest.Item, own: Sequence[pytest.Mark], run: Run) -> list[Choice]:
+def _choices(definition: pytest.Item, own: Sequence[pytest.Mark], run: Run) -> list[EngineChoice]:
     """The backends that a test function runs on, in reading order, none twice.
 
     `own` are the marks of the parameter set that the run is for: they stand before all others.
@@ -161,23 +161,23 @@ def _choices(definition: pytest.Item, own: Sequence[pytest.Mark], run: Run) -> l
     return _distinct(_closest(layers, definition.path.parent), run)
 
 
-def _distinct(marks: Sequence[BackendMark], run: Run) -> list[Choice]:
+def _distinct(marks: Sequence[BackendMark], run: Run) -> list[EngineChoice]:
     """The engines that marks and `--llmspeed-backend` come to; a named one by its own marks, if any."""
     named: list[str | None] = [*run.settings.backends] or [None]
-    by_spec: dict[EngineSpec, Choice] = {}
+    by_spec: dict[EngineSpec, EngineChoice] = {}
     for name in named:
         written = [mark for mark in marks if mark.name == name] or marks
         for mark in written or (None,):
             spec = spec_for(run.settings, run.registry, mark, name)
-            by_spec.setdefault(spec, Choice(mark, name))
+            by_spec.setdefault(spec, EngineChoice(mark, name))
     return with_ids(by_spec)
 
 
-def _choice(item: pytest.Item, layers: Layers, run: Run) -> Choice:
+def _choice(item: pytest.Item, layers: Layers, run: Run) -> EngineChoice:
     callspec = getattr(item, "callspec", None)
     marks = _closest(layers.all, item.path.parent)
     if callspec is not None and PARAMETER in callspec.params:
-        chosen: Choice = callspec.params[PARAMETER]
+        chosen: EngineChoice = callspec.params[PARAMETER]
         if chosen not in _distinct(marks, run):
             raise SettingsError(
                 f"llm_backend({marks[0].name!r}) was added to a test that runs once on each of several "
@@ -186,7 +186,7 @@ def _choice(item: pytest.Item, layers: Layers, run: Run) -> Choice:
             )
         return chosen
     if len(marks) <= 1 and len(run.settings.backends) <= 1:
-        return Choice(marks[0] if marks else None)
+        return EngineChoice(marks[0] if marks else None)
     if len(choices := _distinct(marks, run)) == 1:
         return choices[0]
     first = choices[0].backend or (choices[0].mark and choices[0].mark.name)
@@ -292,13 +292,13 @@ def shown_name_of(item: pytest.Item) -> str:
     return _path_of(item) + item.nodeid.removeprefix(file.nodeid)
 
 
-def side_of(item: pytest.Item) -> Side | None:
+def side_of(item: pytest.Item) -> EngineRun | None:
     """Return which of several engines' runs of one test an item is, None where there is one engine."""
     callspec = getattr(item, "callspec", None)
     if callspec is None or PARAMETER not in callspec.params:
         return None
-    choice: Choice = callspec.params[PARAMETER]
-    return Side(_named(item, _without(choice, callspec.id)), choice.id, choice.place)
+    choice: EngineChoice = callspec.params[PARAMETER]
+    return EngineRun(_named(item, _without(choice, callspec.id)), choice.id, choice.place)
 
 
 def _parameter_id(item: pytest.Item) -> str:
@@ -312,7 +312,7 @@ def _parameter_id(item: pytest.Item) -> str:
     return _without(choice, whole)
 
 
-def _without(choice: Choice, parameters: str) -> str:
+def _without(choice: EngineChoice, parameters: str) -> str:
     return parameters.removesuffix(choice.id).removesuffix("-")
 
 

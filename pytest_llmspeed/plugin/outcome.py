@@ -117,7 +117,7 @@ def _cut_off(state: TestState) -> None:
         state.recorder.cut_off()
 
 
-def fail_if_wanting(item: pytest.Item) -> None:
+def fail_on_problems(item: pytest.Item) -> None:
     """Raise `PerformanceFailure` if the body passed and its record has problems."""
     state = state_or_none(item)
     if state and state.record and state.record.problems and not _body_failed(item):

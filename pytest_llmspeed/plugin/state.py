@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from pytest_llmspeed.engines.base import Engine
     from pytest_llmspeed.metrics.budgets import Budget, BudgetCheck
-    from pytest_llmspeed.plugin.test_plan import Choice, TestPlan
+    from pytest_llmspeed.plugin.test_plan import EngineChoice, TestPlan
     from pytest_llmspeed.quality.probe import Probe
     from pytest_llmspeed.recording.recorder import Recorder
     from pytest_llmspeed.records.record import TestRecord
@@ -43,7 +43,7 @@ class TestState:
         self.plan = plan
         self.marks = marks
         self.at_setup = at_setup
-        self.leased: Choice | None = None
+        self.leased: EngineChoice | None = None
         self.place: tuple[str, str] | None = None
         self.recorder: Recorder | None = None
         self.probe: Probe | None = None

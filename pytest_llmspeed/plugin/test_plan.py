@@ -18,7 +18,7 @@ LONGEST_VALUE = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class EngineChoice:
     """One of several backends that a test runs on: its mark, or the option's name, or both; and its place.
 
     `same_engine` is True if only the engine's options tell it from another one: an earlier one, or any
@@ -43,12 +43,12 @@ def checked_id(name: object) -> str | None:
     return plain_text(name)
 
 
-def with_ids(choices: Mapping[EngineSpec, Choice]) -> list[Choice]:
+def with_ids(choices: Mapping[EngineSpec, EngineChoice]) -> list[EngineChoice]:
     """Return the choices in their order, each with its id: the mark's, else the engine's.
 
     Of several configurations of one engine the further ones say the options that tell them apart.
     """
-    named: dict[EngineSpec, Choice] = {}
+    named: dict[EngineSpec, EngineChoice] = {}
     for spec, choice in choices.items():
         before = [other for other in named if _engine(other) == _engine(spec)]
         siblings = [other for other in choices if _engine(other) == _engine(spec)]
@@ -93,7 +93,7 @@ class TestPlan:
     __test__ = False
 
     spec: EngineSpec | None
-    choice: Choice
+    choice: EngineChoice
     budgets: tuple[Budget, ...]
     problems: tuple[str, ...]
     comparisons: int = 0

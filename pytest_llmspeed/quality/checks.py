@@ -17,8 +17,8 @@ from pytest_llmspeed.quality.findings import (
     SCORE,
     AnswerLine,
     Finding,
+    QualityStatus,
     SetFindings,
-    Word,
 )
 from pytest_llmspeed.quality.paired_test import FAIL_P, SUSPECT_P, more_often, paired, visible_loss
 from pytest_llmspeed.quality.scores import (
@@ -155,22 +155,22 @@ def _contracts(check: _Check) -> Finding:
     }
     if failed:
         figures |= {"requests": len(answers), "first_error": failed[0].error}
-        return Finding(CONTRACTS, Word.FAILED, Reason.PROMPTS_FAILED, figures, by_limit=True)
+        return Finding(CONTRACTS, QualityStatus.FAILED, Reason.PROMPTS_FAILED, figures, by_limit=True)
     if limits.min_score is not None and (score is None or score < limits.min_score):
         figures |= {"score": score, "min_score": limits.min_score}
-        return Finding(CONTRACTS, Word.FAILED, Reason.SCORE_TOO_LOW, figures, by_limit=True)
+        return Finding(CONTRACTS, QualityStatus.FAILED, Reason.SCORE_TOO_LOW, figures, by_limit=True)
     if not asked:
-        return Finding(CONTRACTS, Word.SKIPPED, Reason.NOTHING_EXPECTED, figures)
+        return Finding(CONTRACTS, QualityStatus.SKIPPED, Reason.NOTHING_EXPECTED, figures)
     reason = Reason.CONTRACTS_BROKEN if broken else Reason.CONTRACTS_KEPT
-    return Finding(CONTRACTS, _word_of_broken(broken, limits), reason, figures)
+    return Finding(CONTRACTS, _status_of_broken(broken, limits), reason, figures)
 
 
-def _word_of_broken(broken: Sequence[_Pair], limits: Limits) -> Word:
+def _status_of_broken(broken: Sequence[_Pair], limits: Limits) -> QualityStatus:
     if limits.quality_vs is not None:
-        return Word.PASSED
+        return QualityStatus.PASSED
     if any(pair.near_tie is False for pair in broken):
-        return Word.FAILED
-    return Word.SUSPECT if len(broken) > _ties(broken) else Word.PASSED
+        return QualityStatus.FAILED
+    return QualityStatus.SUSPECT if len(broken) > _ties(broken) else QualityStatus.PASSED
 
 
 def _ties(pairs: Sequence[_Pair]) -> int:
@@ -196,14 +196,14 @@ class _Sign:
     stands_alone: bool = False
 
     @property
-    def word(self) -> Word:
+    def status(self) -> QualityStatus:
         """Whether it is new, and not by chance."""
         if not self.now[0]:
-            return Word.PASSED
+            return QualityStatus.PASSED
         if not self.then[1]:
-            return Word.SUSPECT if self.stands_alone else Word.PASSED
+            return QualityStatus.SUSPECT if self.stands_alone else QualityStatus.PASSED
         is_new = more_often(self.now, self.then) <= FAIL_P or (self.once and not self.then[0])
-        return Word.FAILED if is_new else Word.PASSED
+        return QualityStatus.FAILED if is_new else QualityStatus.PASSED
 
 
 def _consistency(check: _Check) -> Finding:
@@ -224,10 +224,10 @@ def _consistency(check: _Check) -> Finding:
         "is_exact": now.floor is not None and now.floor.is_exact,
     }
     if not alone.now[1]:
-        return Finding(CONSISTENCY, Word.SKIPPED, Reason.NOTHING_GREEDY, figures)
-    worst = min(signs, key=lambda sign: list(Word).index(sign.word))
-    reason = Reason.REPEATS if worst.word is Word.PASSED else worst.reason
-    return Finding(CONSISTENCY, worst.word, reason, figures)
+        return Finding(CONSISTENCY, QualityStatus.SKIPPED, Reason.NOTHING_GREEDY, figures)
+    worst = min(signs, key=lambda sign: list(QualityStatus).index(sign.status))
+    reason = Reason.REPEATS if worst.status is QualityStatus.PASSED else worst.reason
+    return Finding(CONSISTENCY, worst.status, reason, figures)
 
 
 def _signs(check: _Check) -> tuple[_Sign, _Sign, _Sign]:
@@ -280,23 +280,23 @@ def _logprobs(check: _Check) -> Finding:
     too_low = limits.min_top1 is not None and change.top1 < limits.min_top1
     if is_hurt_alone:
         figures |= {"worst_prompt": worst.now.prompt, "worst_prompt_max_kl": ONE_PROMPT * allowed}
-    word = Word.FAILED if too_low or is_hurt_alone or change.kl > allowed else Word.PASSED
+    status = QualityStatus.FAILED if too_low or is_hurt_alone or change.kl > allowed else QualityStatus.PASSED
     by_limit = too_low or limits.max_kl is not None
-    return Finding(LOGPROBS, word, Reason.LOGPROBS_MOVED, figures, by_limit=by_limit)
+    return Finding(LOGPROBS, status, Reason.LOGPROBS_MOVED, figures, by_limit=by_limit)
 
 
 def _without_logprobs(check: _Check) -> Finding:
     if check.probed.now.floor is None:
-        return Finding(LOGPROBS, Word.SKIPPED, Reason.ENGINE_SCORES_NOTHING)
+        return Finding(LOGPROBS, QualityStatus.SKIPPED, Reason.ENGINE_SCORES_NOTHING)
     if not check.known:
-        return Finding(LOGPROBS, Word.NO_BASELINE, Reason.NO_STORED_ANSWERS)
-    return Finding(LOGPROBS, Word.SKIPPED, Reason.NO_STORED_TOKENS)
+        return Finding(LOGPROBS, QualityStatus.NO_BASELINE, Reason.NO_STORED_ANSWERS)
+    return Finding(LOGPROBS, QualityStatus.SKIPPED, Reason.NO_STORED_TOKENS)
 
 
 def _divergence(check: _Check) -> Finding:
     """Rung 4, an explanation: whether answers that changed did so where rounding may turn them."""
     if not check.known:
-        return Finding(DIVERGENCE, Word.NO_BASELINE, Reason.NO_STORED_ANSWERS)
+        return Finding(DIVERGENCE, QualityStatus.NO_BASELINE, Reason.NO_STORED_ANSWERS)
     changed = [pair for pair in check.known if pair.has_changed]
     real = [pair for pair in changed if pair.near_tie is False]
     figures: dict[str, Any] = {
@@ -308,7 +308,13 @@ def _divergence(check: _Check) -> Finding:
     }
     if real:
         figures |= {"first_prompt": real[0].now.prompt, "first_token": real[0].divergence}
-    return Finding(DIVERGENCE, Word.PASSED, Reason.DIVERGENCE, figures)
+    return Finding(DIVERGENCE, QualityStatus.PASSED, Reason.DIVERGENCE, figures)
+
+
+def _status_of_scores(p: float) -> QualityStatus:
+    if p <= FAIL_P:
+        return QualityStatus.FAILED
+    return QualityStatus.SUSPECT if p <= SUSPECT_P else QualityStatus.PASSED
 
 
 def _score(check: _Check) -> Finding:
@@ -321,8 +327,8 @@ def _score(check: _Check) -> Finding:
     if not scores:
         scored = any(answer.score is not None for answer in check.probed.now.answers)
         if scored:
-            return Finding(SCORE, Word.NO_BASELINE, Reason.NO_STORED_ANSWERS)
-        return Finding(SCORE, Word.SKIPPED, Reason.NOTHING_SCORED)
+            return Finding(SCORE, QualityStatus.NO_BASELINE, Reason.NO_STORED_ANSWERS)
+        return Finding(SCORE, QualityStatus.SKIPPED, Reason.NOTHING_SCORED)
     found = paired(scores)
     figures = {
         "prompts": found.prompts,
@@ -331,5 +337,11 @@ def _score(check: _Check) -> Finding:
         "p": found.p,
         "visible_loss": visible_loss(found.prompts),
     }
-    word = Word.FAILED if found.p <= FAIL_P else Word.SUSPECT if found.p <= SUSPECT_P else Word.PASSED
-    return Finding(SCORE, word, Reason.TASK_SCORE, figures)
+    status = (
+        QualityStatus.FAILED
+        if found.p <= FAIL_P
+        else QualityStatus.SUSPECT
+        if found.p <= SUSPECT_P
+        else QualityStatus.PASSED
+    )
+    return Finding(SCORE, status, Reason.TASK_SCORE, figures)

@@ -31,7 +31,7 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class MultipleChoice:
     """Of `options` the answer names `correct` and no other."""
 
     options: tuple[str, ...]
@@ -52,7 +52,7 @@ class Contract:
     regex: str | None = None
     json_schema: Mapping[str, Any] | None = None
     number: Number | None = None
-    choice: Choice | None = None
+    choice: MultipleChoice | None = None
     finish_reason: str | None = None
     min_chars: int | None = None
     max_chars: int | None = None
@@ -127,7 +127,7 @@ def _no_such_number(wanted: Number, text: str) -> str | None:
     return f"its last number is {readings[0]:g}, not {wanted.value:g}"
 
 
-def _no_such_choice(wanted: Choice, text: str) -> str | None:
+def _no_such_choice(wanted: MultipleChoice, text: str) -> str | None:
     named = named_options(text, wanted.options)
     if named == [wanted.correct]:
         return None

@@ -10,7 +10,7 @@ from typing import Any
 from pytest_llmspeed.metrics.reasons import Explanation, Reason
 
 
-class Word(StrEnum):
+class QualityStatus(StrEnum):
     """What a rung, or a whole check, came to. From the gravest to the mildest."""
 
     FAILED = "failed"
@@ -26,13 +26,13 @@ CONTRACTS, CONSISTENCY, LOGPROBS, DIVERGENCE, SCORE = RUNGS
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one rung found: a word, the reason for it, and the figures behind both.
+    """What one rung found: a status, the reason for it, and the figures behind both.
 
     `by_limit` marks a failure of a limit of the user's, or for want of answers: it cannot be accepted.
     """
 
     rung: str
-    word: Word
+    status: QualityStatus
     reason: Reason
     figures: Mapping[str, Any] = field(default_factory=dict)
     by_limit: bool = False
@@ -73,7 +73,7 @@ class AnswerLine:
 
 @dataclass(frozen=True, slots=True)
 class SetFindings:
-    """What was found of one set of prompts: its rungs in order, its answers, and a word for the whole.
+    """What was found of one set of prompts: its rungs in order, its answers, and a status for the whole.
 
     `accepted` is the reason that a change was accepted with.
     """
@@ -84,18 +84,18 @@ class SetFindings:
     accepted: str | None = None
 
     @property
-    def word(self) -> Word:
+    def status(self) -> QualityStatus:
         """The gravest of its rungs; one that was skipped counts for nothing, nor does what is accepted."""
         if self.accepted is not None:
-            return Word.PASSED
-        order = list(Word)
-        told = [finding.word for finding in self.rungs if finding.word is not Word.SKIPPED]
-        return min(told, key=order.index, default=Word.PASSED)
+            return QualityStatus.PASSED
+        order = list(QualityStatus)
+        told = [finding.status for finding in self.rungs if finding.status is not QualityStatus.SKIPPED]
+        return min(told, key=order.index, default=QualityStatus.PASSED)
 
     @property
     def failures(self) -> tuple[Finding, ...]:
         """The rungs that failed."""
-        return tuple(finding for finding in self.rungs if finding.word is Word.FAILED)
+        return tuple(finding for finding in self.rungs if finding.status is QualityStatus.FAILED)
 
     @property
     def may_be_accepted(self) -> bool:
@@ -112,9 +112,9 @@ def to_builtins(sets: Sequence[SetFindings], *, text: bool) -> dict[str, Any] | 
     """Return the sets of a test as the report shows them, None where nothing was checked."""
     if not sets:
         return None
-    order = list(Word)
+    order = list(QualityStatus)
     return {
-        "verdict": min((each.word for each in sets), key=order.index).value,
+        "verdict": min((each.status for each in sets), key=order.index).value,
         "sets": [_set_to_builtins(each, text=text) for each in sets],
     }
 
@@ -122,7 +122,7 @@ def to_builtins(sets: Sequence[SetFindings], *, text: bool) -> dict[str, Any] | 
 def _set_to_builtins(found: SetFindings, *, text: bool) -> dict[str, Any]:
     return {
         "prompts": found.prompts,
-        "verdict": found.word.value,
+        "verdict": found.status.value,
         "accepted": found.accepted,
         "rungs": [_finding_to_builtins(finding) for finding in found.rungs],
         "answers": [_answer_to_builtins(answer, text=text) for answer in found.answers],
@@ -133,7 +133,7 @@ def _finding_to_builtins(finding: Finding) -> dict[str, Any]:
     figures = {name: _significant(value) for name, value in finding.figures.items()}
     return {
         "rung": finding.rung,
-        "verdict": finding.word.value,
+        "verdict": finding.status.value,
         "reason": finding.reason.value,
         "sentence": str(finding.explanation),
         "figures": figures,
@@ -168,7 +168,7 @@ def _set_from_builtins(shown: Mapping[str, Any]) -> SetFindings:
     return SetFindings(
         prompts=shown["prompts"],
         rungs=tuple(
-            Finding(each["rung"], Word(each["verdict"]), *_reason(each), by_limit=each["by_limit"])
+            Finding(each["rung"], QualityStatus(each["verdict"]), *_reason(each), by_limit=each["by_limit"])
             for each in shown["rungs"]
         ),
         answers=tuple(

@@ -16,7 +16,7 @@ MOST_LEVELS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PromptRow:
     """One prompt as it stands in a file: its fields, its line, and the lines of its fields.
 
     A field inside another is named with a dot, as in `expect.number`.
@@ -31,7 +31,7 @@ class Row:
         return self.lines.get(name, self.line)
 
 
-def rows_of(text: str, file: str) -> list[Row]:
+def rows_of(text: str, file: str) -> list[PromptRow]:
     """Return the rows of a prompt file; `file` is its name, which says its format.
 
     Raises `SettingsError` with file and line.
@@ -48,7 +48,7 @@ def rows_of(text: str, file: str) -> list[Row]:
     return rows
 
 
-def _rows_of_jsonl(text: str, file: str) -> Iterator[Row]:
+def _rows_of_jsonl(text: str, file: str) -> Iterator[PromptRow]:
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
@@ -57,7 +57,7 @@ def _rows_of_jsonl(text: str, file: str) -> Iterator[Row]:
             fields = json.loads(line, object_pairs_hook=_without_repeats)
         except (ValueError, RecursionError) as error:
             raise SettingsError(f"{place}: not JSON: {error}") from error
-        yield Row(_mapping(fields, place), number)
+        yield PromptRow(_mapping(fields, place), number)
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _rows_of_yaml(text: str, file: str) -> Iterator[Row]:
+def _rows_of_yaml(text: str, file: str) -> Iterator[PromptRow]:
     try:
         import yaml
     except ImportError as error:
@@ -83,7 +83,7 @@ def _rows_of_yaml(text: str, file: str) -> Iterator[Row]:
         for child in node.value:
             line = child.start_mark.line + 1
             fields = _mapping(_constructed(loader, child, f"{file}:{line}"), f"{file}:{line}")
-            yield Row(fields, line, dict(_field_lines(child)))
+            yield PromptRow(fields, line, dict(_field_lines(child)))
     except yaml.YAMLError as error:
         raise SettingsError(_not_yaml(error, text, file)) from error
     except RecursionError as error:

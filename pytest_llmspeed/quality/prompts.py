@@ -10,9 +10,9 @@ from typing import Any
 
 from pytest_llmspeed.errors import SettingsError, did_you_mean
 from pytest_llmspeed.metrics.exchange import LIMIT_FIELDS, LimitField, Request
-from pytest_llmspeed.quality.contracts import Choice, Contract, Number
+from pytest_llmspeed.quality.contracts import Contract, MultipleChoice, Number
 from pytest_llmspeed.quality.patterns import PatternError, compiled
-from pytest_llmspeed.quality.prompt_rows import INSTALL, Row
+from pytest_llmspeed.quality.prompt_rows import INSTALL, PromptRow
 from pytest_llmspeed.quality.schemas import SchemaMistakeError, check_schema
 
 MAX_TOKENS = 64
@@ -70,7 +70,7 @@ class PromptSet:
     prompts: tuple[QualityPrompt, ...]
 
 
-def prompts_of(rows: Iterable[Row], file: str) -> tuple[QualityPrompt, ...]:
+def prompts_of(rows: Iterable[PromptRow], file: str) -> tuple[QualityPrompt, ...]:
     """Return the prompts of a file; raises `SettingsError` with file, line and field of every mistake."""
     prompts: dict[str, QualityPrompt] = {}
     mistakes: list[str] = []
@@ -158,7 +158,7 @@ def _quote_it(value: object) -> str:
     return "; put quotes around it" if isinstance(value, bool | int | float) else ""
 
 
-def _prompt(row: Row, name: str) -> QualityPrompt:
+def _prompt(row: PromptRow, name: str) -> QualityPrompt:
     given = _Fields(row.fields)
     given.check_names(FIELDS)
     samples, temperature = given.count("samples", 1) or 1, _temperature(given)
@@ -259,11 +259,11 @@ def _number(given: _Fields) -> Number:
     return Number(float(inner.number("value")), float(inner.number("tolerance", 0.0, least=0)))
 
 
-def _choice(given: _Fields) -> Choice:
+def _choice(given: _Fields) -> MultipleChoice:
     given.check_names(("options", "correct"))
     options, correct = given.texts("options"), given.text("correct")
     if len(options) < 2:
         raise given.wrong("options", "at least two options are needed")
     if correct is None or correct not in options:
         raise given.wrong("correct", f"must be one of {', '.join(map(repr, options))}, not {correct!r}")
-    return Choice(options, correct)
+    return MultipleChoice(options, correct)

@@ -21,7 +21,7 @@ from pytest_llmspeed.system.neighbours import BUSY_SHARE, Neighbour
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SeriesPlace:
     """Where a request belongs: settled when it is sent, whenever it ends."""
 
     call: CallKind
@@ -31,13 +31,13 @@ class Place:
     is_warmup: bool
 
 
-class Sent:
+class PendingRequest:
     """A request on its way, from `Recorder.send` until it is finished, once, or forgotten.
 
     `so_far`, where given, makes the exchange of a request that the end of the test cuts off.
     """
 
-    def __init__(self, recorder: Recorder, place: Place, so_far: Callable[[], Exchange] | None) -> None:
+    def __init__(self, recorder: Recorder, place: SeriesPlace, so_far: Callable[[], Exchange] | None) -> None:
         self.place, self.so_far = place, so_far
         self.since_s = clock.now_s()
         self.overlapped = False
@@ -74,7 +74,7 @@ class Recorder:
         self._samples: list[Sample] = []
         self._loads: list[LoadResult] = []
         self._curves: list[Curve] = []
-        self._unread: list[tuple[Sent, Callable[[], Exchange], float | None]] = []
+        self._unread: list[tuple[PendingRequest, Callable[[], Exchange], float | None]] = []
         self._warmup_requests = 0
         self._workload: dict[str, None] = {}
         self._prompts: dict[str | None, dict[str, int]] = {}
@@ -83,7 +83,7 @@ class Recorder:
         self._bodies = 0
         self._bodies_of: dict[str | None, dict[int, int]] = {}
         self._lock, self._reading = RLock(), RLock()
-        self._under_way: list[Sent] = []
+        self._under_way: list[PendingRequest] = []
         self._calls_in_body: Counter[str | None] | None = None
 
     @property
@@ -158,7 +158,7 @@ class Recorder:
         call: CallKind,
         label: str | None,
         so_far: Callable[[], Exchange] | None = None,
-    ) -> Sent:
+    ) -> PendingRequest:
         """Note that a request is on its way.
 
         Those that were, at any time, on their way together are flagged `overlapped`, and not compared:
@@ -167,14 +167,14 @@ class Recorder:
         with self._lock:
             if self.watch:
                 self.watch.look()
-            sent = Sent(self, self._place(request, call, label), so_far)
+            sent = PendingRequest(self, self._place(request, call, label), so_far)
             self._under_way.append(sent)
             if len(self._under_way) > 1:
                 for each in self._under_way:
                     each.overlapped = True
         return sent
 
-    def finish(self, sent: Sent, make: Callable[[], Exchange]) -> None:
+    def finish(self, sent: PendingRequest, make: Callable[[], Exchange]) -> None:
         """Note that a request has ended, once; its exchange is made when somebody looks."""
         with self._lock:
             if sent in self._under_way:
@@ -182,13 +182,13 @@ class Recorder:
                 share = self.watch.foreign_share(clock.now_s() - sent.since_s) if self.watch else None
                 self._unread.append((sent, make, share))
 
-    def sample_of(self, sent: Sent) -> Sample:
+    def sample_of(self, sent: PendingRequest) -> Sample:
         """The sample of a request that was finished."""
         self._read()
         assert sent.sample is not None
         return sent.sample
 
-    def forget(self, sent: Sent) -> None:
+    def forget(self, sent: PendingRequest) -> None:
         """Keep nothing of a request that was sent."""
         with self._lock:
             if sent in self._under_way:
@@ -227,13 +227,15 @@ class Recorder:
         with self._lock:
             return self._keep(exchange, self._place(exchange.request, call, label), foreign_cpu)
 
-    def _place(self, request: Request, call: CallKind, label: str | None) -> Place:
+    def _place(self, request: Request, call: CallKind, label: str | None) -> SeriesPlace:
         kind: CallKind = "rounds" if self.in_body and call == "generate" else call
         label = plain_text(label)
         declared = _declared(request, kind, label)
-        return Place(kind, label, self._stratum(request, kind, label, declared), declared, self._warming)
+        return SeriesPlace(
+            kind, label, self._stratum(request, kind, label, declared), declared, self._warming
+        )
 
-    def _keep(self, exchange: Exchange, place: Place, foreign_cpu: float | None) -> Sample:
+    def _keep(self, exchange: Exchange, place: SeriesPlace, foreign_cpu: float | None) -> Sample:
         if not place.is_warmup and self._origin_s is None:
             self._origin_s = exchange.started_s
         sample = sample_of(

@@ -37,7 +37,7 @@ READABLE = ("llmspeed/1", SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class EngineRun:
     """Which of several runs of one test a record is: on what engine, and its place in reading order."""
 
     test: str
@@ -64,7 +64,7 @@ class TestRecord:
     environment: str = "unknown"
     outcome: str = "passed"
     backend: Backend | None = None
-    side: Side | None = None
+    side: EngineRun | None = None
     workload: tuple[str, ...] = ()
     measurement: Measurement = field(default_factory=Measurement)
     budgets: tuple[BudgetCheck, ...] = ()
@@ -304,7 +304,7 @@ def test_from_builtins(shown: Mapping[str, Any]) -> TestRecord:
         environment=shown["environment"],
         outcome=shown["outcome"],
         backend=None if backend is None else Backend(**backend),
-        side=None if side is None else Side(**side),
+        side=None if side is None else EngineRun(**side),
         workload=tuple(shown["key"]["workload"]),
         measurement=measurement_from_builtins(shown["measurement"]),
         budgets=tuple(budget_check_from_builtins(check) for check in shown["budgets"]),

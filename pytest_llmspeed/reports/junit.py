@@ -28,7 +28,7 @@ def properties(record: TestRecord) -> Iterator[tuple[str, str]]:
     if record.backend is not None:
         yield f"{PREFIX}backend", record.backend.name
     for answers in record.quality:
-        yield f"{PREFIX}quality", f"{answers.prompts}: {answers.word.value}"
+        yield f"{PREFIX}quality", f"{answers.prompts}: {answers.status.value}"
     several = len({found.stratum for found in record.comparisons}) > 1
     for found in record.comparisons:
         yield from _of_metric(found, f"[{found.part.replace(QUOTE, '')}]" if several and found.part else "")

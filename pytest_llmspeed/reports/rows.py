@@ -10,7 +10,7 @@ from pytest_llmspeed.messages.speed import location, name, slower_beside, suite_
 from pytest_llmspeed.metrics.budgets import BudgetCheck
 from pytest_llmspeed.metrics.reasons import as_sentences
 from pytest_llmspeed.metrics.sample import METRICS, metric_of
-from pytest_llmspeed.quality.findings import SetFindings, Word
+from pytest_llmspeed.quality.findings import QualityStatus, SetFindings
 from pytest_llmspeed.records.record import SuiteVerdict, TestRecord
 from pytest_llmspeed.regression.verdicts import Comparison, Verdict, worst_of_each_metric
 from pytest_llmspeed.reports.folding import advice_of, cut
@@ -42,9 +42,11 @@ def rows(record: TestRecord, *, verbose: bool) -> Iterator[Row]:
         if verbose or found.verdict is not Verdict.PASSED:
             yield _comparison_row(record, found)
     for answers in record.quality:
-        if verbose or answers.word is not Word.PASSED:
+        if verbose or answers.status is not QualityStatus.PASSED:
             yield _quality_row(record, answers)
-    if record.verdict is Verdict.INVALID and not any(s.word is Word.FAILED for s in record.quality):
+    if record.verdict is Verdict.INVALID and not any(
+        s.status is QualityStatus.FAILED for s in record.quality
+    ):
         reason = str(record.problems[-1]) if record.problems else ""
         yield (record.nodeid, DASH, DASH, DASH, DASH, f"invalid: {reason.partition(';')[0]}")
     if record.verdict is None and record.problems and not record.budgets:
@@ -108,10 +110,14 @@ def _quality_row(record: TestRecord, found: SetFindings) -> Row:
 def _quality_verdict(found: SetFindings) -> str:
     if found.accepted is not None:
         return f"accepted: {found.accepted}"
-    rungs = [finding.rung for finding in found.rungs if finding.word is found.word]
-    if found.word is Word.PASSED:
+    rungs = [finding.rung for finding in found.rungs if finding.status is found.status]
+    if found.status is QualityStatus.PASSED:
         return "passed"
-    return "no baseline" if found.word is Word.NO_BASELINE else f"{found.word.value}: {', '.join(rungs)}"
+    return (
+        "no baseline"
+        if found.status is QualityStatus.NO_BASELINE
+        else f"{found.status.value}: {', '.join(rungs)}"
+    )
 
 
 def change(found: Comparison) -> str | None:

@@ -15,7 +15,7 @@ from pytest_llmspeed.judging.case import Case, Policy
 from pytest_llmspeed.judging.comparing import compared_metrics
 from pytest_llmspeed.judging.consequences import slowdowns
 from pytest_llmspeed.judging.judge import judge
-from pytest_llmspeed.judging.suite import Judged, judge_suite
+from pytest_llmspeed.judging.suite import JudgedTest, judge_suite
 from pytest_llmspeed.metrics.budgets import Budget
 from pytest_llmspeed.metrics.reasons import Explanation, Reason
 from pytest_llmspeed.quality.answers import Probed
@@ -97,7 +97,7 @@ class Results:
     def judge_suite(self) -> bool:
         """Judge the tests of this run together; return False if that fails the run."""
         tests = [
-            Judged(record, *(self._held_against.get(nodeid) or self._hold(record)))
+            JudgedTest(record, *(self._held_against.get(nodeid) or self._hold(record)))
             for nodeid, record in self.records.items()
             if self._counts_in_the_suite(record)
         ]

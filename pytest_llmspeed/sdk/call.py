@@ -33,7 +33,7 @@ class Head:
     headers: tuple[tuple[str, str], ...]
 
 
-class Put(Protocol):
+class Emit(Protocol):
     """Takes the head of a reply, then the pieces of its body; never blocks."""
 
     def __call__(self, item: Head | bytes) -> None:
@@ -59,12 +59,12 @@ class Answerer(Protocol):
         """The key that the clients are given."""
         ...
 
-    async def serve(self, call: Call, put: Put) -> None:
+    async def serve(self, call: Call, put: Emit) -> None:
         """Answer one call. Raises `TransportError` and `TimeoutError`; where cancelled, it stops."""
         ...
 
 
-class Sent(Protocol):
+class SentCall(Protocol):
     """A measured request on its way."""
 
     def finish_later(self, make: Callable[[], Exchange]) -> None:
@@ -72,5 +72,5 @@ class Sent(Protocol):
         ...
 
 
-Note = Callable[[Request, str | None, Callable[[], Exchange]], Sent]
+OnSend = Callable[[Request, str | None, Callable[[], Exchange]], SentCall]
 """Notes that a request with a label is sent; the last argument makes the exchange so far, from any thread."""

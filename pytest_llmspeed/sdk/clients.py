@@ -11,10 +11,10 @@ from pytest_llmspeed.engines.base import Engine, Served
 from pytest_llmspeed.errors import hides_our_frames
 from pytest_llmspeed.metrics.exchange import Exchange, Request
 from pytest_llmspeed.recording.recorder import Recorder
-from pytest_llmspeed.sdk.call import Sent
-from pytest_llmspeed.sdk.httpx_transport import AsyncTransport, BlockingTransport, Seam
+from pytest_llmspeed.sdk.call import SentCall
+from pytest_llmspeed.sdk.httpx_transport import AsyncTransport, BlockingTransport, HttpxAdapter
 from pytest_llmspeed.sdk.in_process import InProcess
-from pytest_llmspeed.sdk.proxy import Tap
+from pytest_llmspeed.sdk.proxy import Proxy
 from pytest_llmspeed.system.event_loop import LoopThread
 
 if TYPE_CHECKING:
@@ -106,22 +106,22 @@ class SDKClients:
         }
 
     @cached_property
-    def _seam(self) -> Seam:
+    def _seam(self) -> HttpxAdapter:
         answerer = self._tap or InProcess(self._engine, self._note, self._timeout_s)
-        return Seam(httpx_of_the_sdk(), answerer)
+        return HttpxAdapter(httpx_of_the_sdk(), answerer)
 
     @cached_property
-    def _tap(self) -> Tap | None:
+    def _tap(self) -> Proxy | None:
         if not isinstance(self._engine, Served):
             return None
-        return Tap(self._engine.target, self._note, self._completed, self._timeout_s)
+        return Proxy(self._engine.target, self._note, self._completed, self._timeout_s)
 
     def _completed(self, found: Exchange) -> Exchange:
         """The engine's last word on an answer of its server."""
         assert isinstance(self._engine, Served)
         return self._loop.run(self._engine.completed(found))
 
-    def _note(self, request: Request, label: str | None, so_far: Callable[[], Exchange]) -> Sent:
+    def _note(self, request: Request, label: str | None, so_far: Callable[[], Exchange]) -> SentCall:
         return self._recorder.send(request, "sdk", label, so_far)
 
 

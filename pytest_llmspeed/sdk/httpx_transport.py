@@ -18,7 +18,7 @@ from pytest_llmspeed.errors import hides_our_frames
 from pytest_llmspeed.sdk.call import Answerer, Call, Head
 from pytest_llmspeed.sdk.encode import error_body
 from pytest_llmspeed.sdk.labels import take_label
-from pytest_llmspeed.sdk.proxy import Tap
+from pytest_llmspeed.sdk.proxy import Proxy
 from pytest_llmspeed.system.event_loop import LoopThread, Work
 from pytest_llmspeed.text.secret import Secret, Unshown
 from pytest_llmspeed.transport.parser import TransportError
@@ -77,7 +77,7 @@ class Mailbox:
         return self._put_size - self._taken_size > MOST_UNREAD
 
 
-class Seam:
+class HttpxAdapter:
     """What both transports need of httpx: its classes, and the way from its requests and to its errors."""
 
     def __init__(self, httpx: Any, answerer: Answerer) -> None:
@@ -142,7 +142,7 @@ class Seam:
 class Transport:
     """What the transport for blocking callers and that for coroutines share: the calls under way."""
 
-    def __init__(self, seam: Seam, loop: LoopThread) -> None:
+    def __init__(self, seam: HttpxAdapter, loop: LoopThread) -> None:
         self._seam, self._loop = seam, loop
         self._under_way: set[Work] = set()
 
@@ -166,7 +166,7 @@ class Transport:
 class BlockingTransport(Transport):
     """For `httpx.Client`. All is read on the private loop; the caller's thread waits."""
 
-    def __init__(self, seam: Seam, loop: LoopThread) -> None:
+    def __init__(self, seam: HttpxAdapter, loop: LoopThread) -> None:
         super().__init__(seam, loop)
         self._stream: Any = type("Stream", (BlockingStream, seam.httpx.SyncByteStream), {})
 
@@ -201,7 +201,7 @@ class AsyncTransport(Transport):
     anything else answers on the private one.
     """
 
-    def __init__(self, seam: Seam, loop: LoopThread) -> None:
+    def __init__(self, seam: HttpxAdapter, loop: LoopThread) -> None:
         super().__init__(seam, loop)
         self._stream: Any = type("Stream", (AsyncStream, seam.httpx.AsyncByteStream), {})
 
@@ -212,7 +212,7 @@ class AsyncTransport(Transport):
             return refusal
         items: asyncio.Queue[Item] = asyncio.Queue()
         answerer = self._seam.answerer
-        if isinstance(answerer, Tap) and answerer.lives_anywhere:
+        if isinstance(answerer, Proxy) and answerer.lives_anywhere:
             head, cancel, mailbox = await self._begin_here(answerer, call, items)
         else:
             head, cancel, mailbox = await self._begin_there(answerer, call, items)
@@ -223,7 +223,7 @@ class AsyncTransport(Transport):
         return self._seam.response(head, self._stream(self._seam, take, cancel))
 
     async def _begin_here(
-        self, tap: Tap, call: Call, items: asyncio.Queue[Item]
+        self, tap: Proxy, call: Call, items: asyncio.Queue[Item]
     ) -> tuple[Head, Cancel, Mailbox]:
         try:
             reply = await tap.open(call)
@@ -258,7 +258,7 @@ class AsyncTransport(Transport):
 class _Stream:
     """The body of a reply, as httpx reads it (mixed with its own class of streams: it accepts no other)."""
 
-    def __init__(self, seam: Seam, take: Callable[[], Any], cancel: Cancel) -> None:
+    def __init__(self, seam: HttpxAdapter, take: Callable[[], Any], cancel: Cancel) -> None:
         self._seam, self._take, self._cancel = seam, take, cancel
         self._ended = False
 

@@ -14,9 +14,9 @@ from typing import Any
 from pytest_llmspeed.engines.base import Engine
 from pytest_llmspeed.errors import hides_our_frames
 from pytest_llmspeed.metrics.exchange import Event, Exchange, Request
-from pytest_llmspeed.sdk.call import Call, Head, Note, Put
+from pytest_llmspeed.sdk.call import Call, Emit, Head, OnSend
 from pytest_llmspeed.sdk.encode import OBJECTS, AnswerWriter, error_body, server_sent
-from pytest_llmspeed.sdk.sdk_request import Asked
+from pytest_llmspeed.sdk.sdk_request import SDKRequest
 from pytest_llmspeed.system import clock
 
 __tracebackhide__ = hides_our_frames
@@ -39,19 +39,19 @@ class InProcess:
 
     base_url, api_key = BASE_URL, API_KEY
 
-    def __init__(self, engine: Engine, note: Note, timeout_s: float) -> None:
+    def __init__(self, engine: Engine, note: OnSend, timeout_s: float) -> None:
         self._engine, self._note, self._timeout_s = engine, note, timeout_s
         self._tells = "on_event" in inspect.signature(engine.exchange).parameters
         self._numbers = count(1)
 
-    async def serve(self, call: Call, put: Put) -> None:
+    async def serve(self, call: Call, put: Emit) -> None:
         """Answer one call."""
         path = call.path.partition("?")[0].removeprefix(PREFIX)
         if call.method == "GET" and (path == "/models" or path.startswith("/models/")):
             _put_json(put, 200, self._models(path))
             return
         try:
-            asked = Asked.of(call, self._timeout_s)
+            asked = SDKRequest.of(call, self._timeout_s)
         except (TypeError, ValueError) as error:
             _refuse(put, 400, f"the request cannot be read: {error}")
             return
@@ -68,9 +68,9 @@ class InProcess:
     def _model(self) -> str:
         return self._engine.backend.model or self._engine.backend.name
 
-    async def _answer(self, asked: Asked, put: Put) -> None:
+    async def _answer(self, asked: SDKRequest, put: Emit) -> None:
         request = replace(asked.request, model=None, prompt=_plain(asked.request.prompt))
-        teller = _Teller(self._writer(request), put if asked.streams else None)
+        teller = StreamWriter(self._writer(request), put if asked.streams else None)
         started_s = clock.now_s()
 
         def so_far() -> Exchange:
@@ -93,7 +93,7 @@ class InProcess:
         created_s = int(clock.wall().timestamp())
         return AnswerWriter(request.endpoint, id=next(self._numbers), model=self._model, created_s=created_s)
 
-    async def _exchange(self, request: Request, teller: _Teller) -> Exchange:
+    async def _exchange(self, request: Request, teller: StreamWriter) -> Exchange:
         """The engine's answer, told as it comes, or at its end by an engine that does not tell."""
         if self._tells:
             return await self._engine.exchange(request, teller.take)
@@ -103,10 +103,10 @@ class InProcess:
         return exchange
 
 
-class _Teller:
+class StreamWriter:
     """Hands an answer to its caller, event by event where it is to be streamed (`put` is given)."""
 
-    def __init__(self, writer: AnswerWriter, put: Put | None) -> None:
+    def __init__(self, writer: AnswerWriter, put: Emit | None) -> None:
         self.events: list[Event] = []
         self._writer, self._put = writer, put
 
@@ -118,7 +118,7 @@ class _Teller:
                 self._put(Head(200, EVENT_STREAM))
             self._put(self._writer.chunk(event, is_first=len(self.events) == 1))
 
-    def finish(self, exchange: Exchange, put: Put, *, with_usage: bool) -> None:
+    def finish(self, exchange: Exchange, put: Emit, *, with_usage: bool) -> None:
         """Hand over what follows the last event, or all of it; an error as the protocol has it."""
         if exchange.error and self._put and self.events:
             put(server_sent(error_body(exchange.error)))
@@ -160,10 +160,10 @@ def _is_text_parts(content: Any) -> bool:
     )
 
 
-def _refuse(put: Put, status: int, message: str) -> None:
+def _refuse(put: Emit, status: int, message: str) -> None:
     _put_json(put, status, error_body(message))
 
 
-def _put_json(put: Put, status: int, body: Mapping[str, Any]) -> None:
+def _put_json(put: Emit, status: int, body: Mapping[str, Any]) -> None:
     put(Head(status, JSON))
     put(json.dumps(body).encode())

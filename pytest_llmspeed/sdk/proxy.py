@@ -11,8 +11,8 @@ from math import inf
 
 from pytest_llmspeed.errors import hides_our_frames
 from pytest_llmspeed.metrics.exchange import Exchange
-from pytest_llmspeed.sdk.call import Call, Head, Note, Put, Sent
-from pytest_llmspeed.sdk.sdk_request import Asked
+from pytest_llmspeed.sdk.call import Call, Emit, Head, OnSend, SentCall
+from pytest_llmspeed.sdk.sdk_request import SDKRequest
 from pytest_llmspeed.sdk.usage_filter import UsageFilter
 from pytest_llmspeed.system import clock
 from pytest_llmspeed.transport.client import HTTPClient, Response
@@ -37,11 +37,11 @@ OF_THE_BODY = frozenset({"accept", "content-type", "user-agent"})
 OF_THE_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
 
 
-class Tap:
+class Proxy:
     """Answers from a server. Each event loop has connections of its own."""
 
     def __init__(
-        self, target: Target, note: Note, complete: Callable[[Exchange], Exchange], timeout_s: float
+        self, target: Target, note: OnSend, complete: Callable[[Exchange], Exchange], timeout_s: float
     ) -> None:
         self._target, self._note, self._timeout_s = target, note, timeout_s
         self._complete = complete
@@ -68,13 +68,13 @@ class Tap:
         """
         return KERNEL_STAMPS and self._target.base.scheme == "http"
 
-    async def serve(self, call: Call, put: Put) -> None:
+    async def serve(self, call: Call, put: Emit) -> None:
         """Answer one call from the server."""
         reply = await self.open(call)
         put(reply.head)
         await reply.pump(put)
 
-    async def open(self, call: Call) -> TappedReply:
+    async def open(self, call: Call) -> ProxiedReply:
         """Send a call; return its reply once the head is there. It must be pumped or dropped."""
         asked = self._asked(call)
         record = Record(asked, self._note, self._complete) if asked else None
@@ -88,16 +88,16 @@ class Tap:
             raise
         if record:
             record.begin(response)
-        return TappedReply(call, response, record)
+        return ProxiedReply(call, response, record)
 
-    def _asked(self, call: Call) -> Asked | None:
+    def _asked(self, call: Call) -> SDKRequest | None:
         """What the call asks; None too where that cannot be read: the server will say what is wrong."""
         try:
-            return Asked.of(call, self._timeout_s)
+            return SDKRequest.of(call, self._timeout_s)
         except (TypeError, ValueError):
             return None
 
-    def _body(self, call: Call, asked: Asked | None) -> bytes:
+    def _body(self, call: Call, asked: SDKRequest | None) -> bytes:
         """The caller's body to the byte, unless something must be added."""
         added = asked.added(self._target.further(asked.request)) if asked else {}
         return json.dumps({**asked.body, **added}).encode() if asked and added else call.body
@@ -129,7 +129,7 @@ class Tap:
             client.close()
 
 
-class TappedReply:
+class ProxiedReply:
     """A reply whose body is still to come. `head` is for the caller."""
 
     def __init__(self, call: Call, response: Response, record: Record | None) -> None:
@@ -138,7 +138,7 @@ class TappedReply:
         kept = ((name, value) for name, value in response.headers.items() if name not in OF_THE_HOP)
         self.head = Head(response.status, tuple(kept))
 
-    async def pump(self, put: Put) -> None:
+    async def pump(self, put: Emit) -> None:
         """Read the body to its end, whatever the caller does meanwhile, and hand it on."""
         try:
             await self._read(put)
@@ -149,7 +149,7 @@ class TappedReply:
             put(rest)
         await self._end(None)
 
-    async def _read(self, put: Put | None) -> None:
+    async def _read(self, put: Emit | None) -> None:
         """Read on; a caller that is far behind is waited for, and its time limit with it."""
         now_s, patience_s = asyncio.get_running_loop().time, self._call.timeout_s
         renewed_s = now_s()
@@ -165,7 +165,7 @@ class TappedReply:
                     renewed_s = now_s()
                     limit.reschedule(renewed_s + (1 + SLACK) * patience_s)
 
-    def _take(self, chunk: bytes, stamp_s: float, put: Put | None) -> None:
+    def _take(self, chunk: bytes, stamp_s: float, put: Emit | None) -> None:
         if self._record:
             self._record.pieces.append((chunk, stamp_s))
         if self._filter:
@@ -192,13 +192,15 @@ class TappedReply:
 class Record:
     """What is known of one measured call, from its sending on."""
 
-    def __init__(self, asked: Asked, note: Note, complete: Callable[[Exchange], Exchange]) -> None:
+    def __init__(self, asked: SDKRequest, note: OnSend, complete: Callable[[Exchange], Exchange]) -> None:
         self.pieces: list[tuple[bytes, float]] = []
         self._asked, self._complete = asked, complete
         self._started_s, self._is_new = clock.now_s(), True
         self._status, self._headers = 200, dict[str, str]()
         self._notes = asked.notes
-        self._sent: Sent = note(asked.request, asked.label, lambda: self._exchange(asyncio.CancelledError()))
+        self._sent: SentCall = note(
+            asked.request, asked.label, lambda: self._exchange(asyncio.CancelledError())
+        )
 
     def begin(self, response: Response) -> None:
         """Take in the head of the reply."""

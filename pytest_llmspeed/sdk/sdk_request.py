@@ -48,7 +48,7 @@ RETRIES = "x-stainless-retry-count"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SDKRequest:
     """A measured call. `asks_usage` is False where a streamed answer would come without its counts."""
 
     request: Request
@@ -57,7 +57,7 @@ class Asked:
     label: str | None = None
 
     @classmethod
-    def of(cls, call: Call, default_timeout_s: float) -> Asked | None:
+    def of(cls, call: Call, default_timeout_s: float) -> SDKRequest | None:
         """Return what a call asks, None if it is of a kind that is not measured.
 
         Raises ValueError where the body is not a JSON object.

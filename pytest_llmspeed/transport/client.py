@@ -17,8 +17,8 @@ from pytest_llmspeed.errors import hides_our_frames
 from pytest_llmspeed.system import clock
 from pytest_llmspeed.text.secret import Unshown
 from pytest_llmspeed.transport.address import BaseURL
-from pytest_llmspeed.transport.parser import Framing, TransportError
-from pytest_llmspeed.transport.timestamps import StampedSocket, connect
+from pytest_llmspeed.transport.parser import ResponseParser, TransportError
+from pytest_llmspeed.transport.timestamps import TimestampedSocket, connect
 from pytest_llmspeed.transport.tls import CERTIFICATE_WANTED, wants_a_certificate
 
 __tracebackhide__ = hides_our_frames
@@ -58,7 +58,7 @@ class HTTPClient:
 
     def __init__(self, base: BaseURL) -> None:
         self.base = base
-        self._idle: list[StampedSocket] = []
+        self._idle: list[TimestampedSocket] = []
 
     @cached_property
     def _tls(self) -> ssl.SSLContext | None:
@@ -89,7 +89,7 @@ class HTTPClient:
         await response.ask(message)
         return response
 
-    def _reusable(self) -> StampedSocket | None:
+    def _reusable(self) -> TimestampedSocket | None:
         while self._idle:
             connection = self._idle.pop()
             if not connection.is_stale():
@@ -97,7 +97,7 @@ class HTTPClient:
             connection.close()
         return None
 
-    def give_back(self, connection: StampedSocket) -> None:
+    def give_back(self, connection: TimestampedSocket) -> None:
         """Keep a connection whose response was read to its end."""
         self._idle.append(connection)
 
@@ -117,7 +117,7 @@ class Response:
     def __init__(
         self,
         client: HTTPClient,
-        connection: StampedSocket,
+        connection: TimestampedSocket,
         started_s: float,
         *,
         is_new: bool = False,
@@ -125,7 +125,7 @@ class Response:
     ) -> None:
         self.started_s, self.is_new, self.resent = started_s, is_new, resent
         self._client, self._connection = client, connection
-        self._framing = Framing(client.base)
+        self._framing = ResponseParser(client.base)
         self._stamp_s = started_s
         self._released = self._is_cut = False
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pytest_llmspeed.system import clock
 from pytest_llmspeed.transport.address import BaseURL
 from pytest_llmspeed.transport.client import broke, request_message, tls_for
-from pytest_llmspeed.transport.parser import Framing, TransportError
+from pytest_llmspeed.transport.parser import ResponseParser, TransportError
 
 LARGEST_BYTES = 8 * 2**20
 """A list of some ten thousand models fits."""
@@ -26,7 +26,7 @@ def get(base: BaseURL, path: str, headers: Mapping[str, str], timeout_s: float) 
     with _connected(base, timeout_s) as connection:
         try:
             connection.sendall(request_message(base, "GET", path, {**headers, "connection": "close"}, b""))
-            return _read(connection, Framing(base), f"GET {path}", deadline_s)
+            return _read(connection, ResponseParser(base), f"GET {path}", deadline_s)
         except TimeoutError as error:
             raise TransportError(
                 f"the server at {base} accepted the connection but did not answer GET {path} "
@@ -66,7 +66,9 @@ def _connected(base: BaseURL, timeout_s: float) -> socket.socket:
         raise TransportError(base.unreachable(error)) from error
 
 
-def _read(connection: socket.socket, framing: Framing, asked: str, deadline_s: float) -> tuple[int, bytes]:
+def _read(
+    connection: socket.socket, framing: ResponseParser, asked: str, deadline_s: float
+) -> tuple[int, bytes]:
     body = bytearray()
     read_bytes = 0
     while not framing.complete:

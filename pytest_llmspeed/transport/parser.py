@@ -16,7 +16,7 @@ class TooLargeError(TransportError):
     """An answer that is larger than any honest one."""
 
 
-class Framing:
+class ResponseParser:
     """Feeds on what one connection brings after one request. `server` is named in errors.
 
     `complete` is set at the end of the response; `reusable` says whether its connection may serve

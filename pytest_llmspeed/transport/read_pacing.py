@@ -13,7 +13,7 @@ FEWEST = 8
 RECENT = 64
 
 
-class Pace:
+class ReadPacing:
     """A tenth of the time between two pieces of the same answer, as the fastest of the last answers came.
 
     It is the time that a tenth of an answer's pieces fell below, so that a piece that came right behind

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from pytest_llmspeed.metrics.exchange import Exchange, Request
-from pytest_llmspeed.transport.parser import Framing, TransportError
+from pytest_llmspeed.transport.parser import ResponseParser, TransportError
 from pytest_llmspeed.transport.response_reader import AnswerBytes
 
 
@@ -22,7 +22,7 @@ class Part:
 
 
 @dataclass(slots=True)
-class KeptAnswer:
+class RecordedResponse:
     """What came back for one request, until it was `over`.
 
     `late_s` is how long each read lay unread after its stamp. `unended`: it was whole, but its end was
@@ -87,7 +87,7 @@ class KeptAnswer:
 
     def _read_into(self, answer: AnswerBytes) -> None:
         """Feed what came to `answer`; raises `TransportError` where it is cut short."""
-        framing, begun = Framing(self.server), False
+        framing, begun = ResponseParser(self.server), False
         for chunk, stamp_s in zip(self.reads, self.stamps_s, strict=True):
             framing.feed(chunk)
             if framing.headers_complete and not begun:

@@ -1,7 +1,7 @@
 """Requests whose answers are kept as bytes and stamps.
 
 While they arrive, only two things have to be known of them: when each read came, and where the
-answer ends. JSON, events and tokens are left to `KeptAnswer.exchange`.
+answer ends. JSON, events and tokens are left to `RecordedResponse.exchange`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pytest_llmspeed.system import clock
 from pytest_llmspeed.transport.client import SENT_AT_ONCE, broke, request_message, tls_for
 from pytest_llmspeed.transport.limits import MIB, MOST_ANSWER, too_large
 from pytest_llmspeed.transport.openai_protocol import PATHS, body_of
-from pytest_llmspeed.transport.parser import Framing, TransportError
-from pytest_llmspeed.transport.read_pacing import Pace
-from pytest_llmspeed.transport.recorded_response import KeptAnswer, Part
+from pytest_llmspeed.transport.parser import ResponseParser, TransportError
+from pytest_llmspeed.transport.read_pacing import ReadPacing
+from pytest_llmspeed.transport.recorded_response import Part, RecordedResponse
 from pytest_llmspeed.transport.send import DRAIN_S
 from pytest_llmspeed.transport.target import Target
-from pytest_llmspeed.transport.timestamps import PUSHED_SIZE, StampedSocket, WallOffset, connect
+from pytest_llmspeed.transport.timestamps import PUSHED_SIZE, TimestampedSocket, WallOffset, connect
 
 let_others_run = getattr(os, "sched_yield", lambda: None)
 """A server on this machine is often woken on our core, and would wait there until a burst of ours ends."""
@@ -43,13 +43,13 @@ MOST_HANDED_OVER = 8 * MIB
 """Of an answer that grows beyond this no more is handed over: it may turn out to be endless."""
 
 
-class KeepingClient:
+class RecordingClient:
     """Keep-alive connections to one server, for one event loop, whose answers are kept unread.
 
     `pace`, if there is one, learns from each.
     """
 
-    pace: Pace | None = None
+    pace: ReadPacing | None = None
 
     def __init__(self, target: Target) -> None:
         self._target, self._base = target, target.base
@@ -63,9 +63,9 @@ class KeepingClient:
         """Return a request whose bytes are ready to be sent."""
         body = body_of(request, self._target.model, self._target.further(request))
         message = request_message(self._base, "POST", PATHS[request.endpoint], self._target.headers, body)
-        return PreparedRequest(self, request, message, KeptAnswer(str(self._base), next(self._numbers)))
+        return PreparedRequest(self, request, message, RecordedResponse(str(self._base), next(self._numbers)))
 
-    async def send(self, message: bytes, answer: KeptAnswer) -> None:
+    async def send(self, message: bytes, answer: RecordedResponse) -> None:
         """Send a request and wait for the end of its answer; raises OSError or `TransportError`."""
         answer.started_s = clock.now_s()
         kept = self._reusable()
@@ -74,7 +74,7 @@ class KeepingClient:
         answer.is_new, answer.resent = True, kept is not None
         await self._ask(await self._connect(), message, answer)
 
-    async def _ask(self, connection: _Connection, message: bytes, answer: KeptAnswer) -> bool:
+    async def _ask(self, connection: _Connection, message: bytes, answer: RecordedResponse) -> bool:
         """Ask over a connection; False if it was kept, and closed before the server read the request."""
         self._busy.add(connection)
         try:
@@ -111,7 +111,9 @@ class KeepingClient:
 class PreparedRequest:
     """A request about to be sent, and what has come of it."""
 
-    def __init__(self, client: KeepingClient, request: Request, message: bytes, answer: KeptAnswer) -> None:
+    def __init__(
+        self, client: RecordingClient, request: Request, message: bytes, answer: RecordedResponse
+    ) -> None:
         self._client, self.request, self._message = client, request, message
         self.answer = answer
 
@@ -145,20 +147,20 @@ class PreparedRequest:
 class _Connection:
     """One connection: the answer that is on its way, and whether it has ended."""
 
-    def __init__(self, stamped: StampedSocket, idle: list[_Connection]) -> None:
+    def __init__(self, stamped: TimestampedSocket, idle: list[_Connection]) -> None:
         self._stamped, self._idle = stamped, idle
-        self._answer: KeptAnswer | None = None
+        self._answer: RecordedResponse | None = None
         self.is_open = True
         stamped.push_to(self)
 
-    async def ask(self, message: bytes, answer: KeptAnswer) -> bool:
+    async def ask(self, message: bytes, answer: RecordedResponse) -> bool:
         """Send a request and wait until its answer has ended; the connection is then idle or closed.
 
         False if the server had closed the connection, which was a kept one, before it read the request.
         """
         loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = loop.create_future()
-        self._framing, self._fed, self._lazy = Framing(answer.server), 0, False
+        self._framing, self._fed, self._lazy = ResponseParser(answer.server), 0, False
         self._size, self._is_cut = 0, False
         self._answer = answer
         try:
@@ -195,7 +197,7 @@ class _Connection:
             if not self._over.done():
                 raise
 
-    async def _is_unread(self, answer: KeptAnswer) -> bool:
+    async def _is_unread(self, answer: RecordedResponse) -> bool:
         """True if the server cannot have read the request; the answer is then as if it had not been sent."""
         if answer.reads or answer.is_new or self.is_open or answer.timed_out:
             return False
@@ -223,7 +225,7 @@ class _Connection:
         if DONE in (b"".join(answer.reads[-HELD_BACK:]) if is_short else chunk):
             self._expect_end(answer)
 
-    def _look_for_end(self, answer: KeptAnswer, chunk: bytes) -> None:
+    def _look_for_end(self, answer: RecordedResponse, chunk: bytes) -> None:
         """End the answer if it is complete; of a stream in chunks only what may end it is looked at."""
         if self._lazy and self._ends_whole(answer, chunk):
             self._framing.reusable = self._framing.headers.get("connection", "").lower() != "close"
@@ -233,14 +235,14 @@ class _Connection:
         is_chunked = self._framing.headers.get("transfer-encoding", "").lower() == "chunked"
         self._lazy = is_chunked and self._framing.status == 200
 
-    def _refuse(self, answer: KeptAnswer) -> None:
+    def _refuse(self, answer: RecordedResponse) -> None:
         """End an answer that is too large, and let go of most of it."""
         answer.broken = answer.broken or too_large("the answer", MOST_ANSWER)
         self._is_cut = True
         answer.drop_after(HELD_BACK)
         self._end()
 
-    def _feed(self, answer: KeptAnswer, size: int) -> None:
+    def _feed(self, answer: RecordedResponse, size: int) -> None:
         """Look for the end in the first `size` reads."""
         try:
             for read in answer.reads[self._fed : size]:
@@ -273,17 +275,17 @@ class _Connection:
         return answer.take_out(size)
 
     @staticmethod
-    def _ends_whole(answer: KeptAnswer, chunk: bytes) -> bool:
+    def _ends_whole(answer: RecordedResponse, chunk: bytes) -> bool:
         if len(chunk) < len(WHOLE_END) and len(answer.reads) > 1:
             chunk = answer.reads[-2][-len(WHOLE_END) :] + chunk
         return chunk.endswith(WHOLE_END)
 
-    def _expect_end(self, answer: KeptAnswer) -> None:
+    def _expect_end(self, answer: RecordedResponse) -> None:
         """[DONE] was seen: it is to end soon, unless that is a part of the text."""
         if not self._over.done() and DONE_LINE.search(b"".join(answer.reads[-HELD_BACK:])):
             asyncio.get_running_loop().call_later(DRAIN_S, self._give_up, answer)
 
-    def _give_up(self, answer: KeptAnswer) -> None:
+    def _give_up(self, answer: RecordedResponse) -> None:
         """No end has followed: the answer is over without it."""
         if self._answer is answer and not self._over.done():
             answer.unended = True

@@ -9,7 +9,7 @@ from typing import Any
 from pytest_llmspeed.metrics.exchange import Request
 from pytest_llmspeed.text.secret import masked
 from pytest_llmspeed.transport.address import BaseURL
-from pytest_llmspeed.transport.vendor_fields import PROTOCOL_ONLY, Dialect
+from pytest_llmspeed.transport.vendor_fields import PROTOCOL_ONLY, VendorFields
 
 NO_SUCH_PATH = ("HTTP 404", "HTTP 405")
 
@@ -24,7 +24,7 @@ class Target:
     base: BaseURL
     headers: Mapping[str, str] = field(repr=False)
     model: str | None = None
-    dialect: Dialect = PROTOCOL_ONLY
+    dialect: VendorFields = PROTOCOL_ONLY
     cold: bool = False
     secrets: tuple[str, ...] = field(default=(), repr=False)
 

@@ -52,7 +52,7 @@ class Sink(Protocol):
         ...
 
 
-class StampedSocket(Protocol):
+class TimestampedSocket(Protocol):
     """A connected byte stream; `read` returns bytes with their stamp, no bytes at its end."""
 
     async def send(self, content: bytes) -> None:
@@ -115,7 +115,7 @@ async def connect(
     tls: ssl.SSLContext | None,
     wall: WallOffset | None = None,
     room: bytearray | None = None,
-) -> StampedSocket:
+) -> TimestampedSocket:
     """Open a connection; raises OSError (of TLS: ssl.SSLError) where that fails.
 
     Those of one event loop may share a `wall`, and the `room` that pushed bytes are read into.

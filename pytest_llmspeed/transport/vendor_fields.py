@@ -14,7 +14,7 @@ SEED = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class VendorFields:
     """The further fields of a request's body that one kind of server takes.
 
     `owned_by` is what it calls itself in its list of models. `forced` makes an answer `{value}`
@@ -55,18 +55,20 @@ EXACT = {"ignore_eos": True, "min_tokens": VALUE}
 DIALECTS = {
     dialect.owned_by: dialect
     for dialect in (
-        Dialect("vllm", EXACT, {"repetition_penalty": 1.0}, {"cache_salt": SALT}, {"return_token_ids": True}),
-        Dialect("sglang", EXACT, {"repetition_penalty": 1.0}, {"cache_salt": SALT}),
-        Dialect("tensorrt_llm", EXACT),
-        Dialect("llamacpp", {"ignore_eos": True}, LLAMA_CPP_PLAIN, {"cache_prompt": False}),
+        VendorFields(
+            "vllm", EXACT, {"repetition_penalty": 1.0}, {"cache_salt": SALT}, {"return_token_ids": True}
+        ),
+        VendorFields("sglang", EXACT, {"repetition_penalty": 1.0}, {"cache_salt": SALT}),
+        VendorFields("tensorrt_llm", EXACT),
+        VendorFields("llamacpp", {"ignore_eos": True}, LLAMA_CPP_PLAIN, {"cache_prompt": False}),
         # the server of llama-cpp-python, which calls itself so
-        Dialect("me", {"min_tokens": VALUE}, {"repeat_penalty": 1.0}),
+        VendorFields("me", {"min_tokens": VALUE}, {"repeat_penalty": 1.0}),
     )
 }
-PROTOCOL_ONLY = Dialect("", seeded=False)
+PROTOCOL_ONLY = VendorFields("", seeded=False)
 """Of any other server: a field that it does not know may be an error."""
 
 
-def dialect_of(owned_by: str | None) -> Dialect:
+def vendor_fields_of(owned_by: str | None) -> VendorFields:
     """Return what a server takes that calls itself so in its list of models."""
     return DIALECTS.get(owned_by or "", PROTOCOL_ONLY)

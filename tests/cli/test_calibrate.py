@@ -10,7 +10,7 @@ import pytest
 from helpers.reports import CHAT, SHAPE, a_run, a_test
 
 from pytest_llmspeed.cli import calibrate as command
-from pytest_llmspeed.cli.inputs import read_side
+from pytest_llmspeed.cli.inputs import read_reports
 from pytest_llmspeed.errors import LLMSpeedError
 from pytest_llmspeed.records.record import RunRecord
 from pytest_llmspeed.regression.calibration import calibrate, wilson
@@ -30,7 +30,7 @@ def runs(write):
 
     def make(*levels, shape=SHAPE):
         tests = [a_run(day, a_test(slow=slow, shape=shape)) for day, slow in enumerate(levels, 1)]
-        return [list(read_side(write(f"{n}.json", run)).measured) for n, run in enumerate(tests)]
+        return [list(read_reports(write(f"{n}.json", run)).measured) for n, run in enumerate(tests)]
 
     return make
 

@@ -28,7 +28,7 @@ from pytest_llmspeed.engines.servers._openai import OpenAIEngine
 from pytest_llmspeed.load import worker_pool
 from pytest_llmspeed.load.plan import LoadPlan
 from pytest_llmspeed.load.run import Arrivals, Load, ask_load, result_of, run_load
-from pytest_llmspeed.load.send_loop import Sent
+from pytest_llmspeed.load.send_loop import LoadRequest
 from pytest_llmspeed.load.worker import Done
 from pytest_llmspeed.load.worker_pool import Outcome, run_in_workers, workers_for
 from pytest_llmspeed.metrics.sample import Sample, sample_of
@@ -36,8 +36,8 @@ from pytest_llmspeed.recording.recorder import Recorder
 from pytest_llmspeed.system.event_loop import LoopThread
 from pytest_llmspeed.transport import recording_client
 from pytest_llmspeed.transport.client import BaseURL
-from pytest_llmspeed.transport.recorded_response import KeptAnswer, Part
-from pytest_llmspeed.transport.recording_client import KeepingClient
+from pytest_llmspeed.transport.recorded_response import Part, RecordedResponse
+from pytest_llmspeed.transport.recording_client import RecordingClient
 from pytest_llmspeed.transport.target import Target
 from pytest_llmspeed.transport.vendor_fields import DIALECTS
 
@@ -165,7 +165,7 @@ def read_beside_64_others(cases: dict[str, Case], request: dict[str, Any]) -> di
     }
 
 
-def late_ms(name: str, answer: KeptAnswer, server: ReplayServer) -> float:
+def late_ms(name: str, answer: RecordedResponse, server: ReplayServer) -> float:
     """How long after its time a piece of an answer was sent at most, and lay unread after that."""
     sent_ms = [
         (sent_s - answer.started_s) * 1000 - at_ms
@@ -320,7 +320,7 @@ def test_a_connection_that_its_server_closed_while_idle_is_closed_once() -> None
     """Its client, which still has it, can be closed all the same."""
 
     async def asked(engine: OpenAIEngine) -> bool:
-        client = KeepingClient(engine.target)
+        client = RecordingClient(engine.target)
         await client.prepare(Request("hello", timeout_s=10)).send()
         (connection,) = client._idle
         while connection.is_open:
@@ -396,10 +396,10 @@ def test_the_number_of_processes_follows_the_load(monkeypatch: pytest.MonkeyPatc
     assert workers_for(replace(one, slots=4000)) == 1
 
 
-def result_with(answers: Sequence[KeptAnswer], *done: Done) -> LoadResult:
+def result_with(answers: Sequence[RecordedResponse], *done: Done) -> LoadResult:
     """The result of a load that brought these answers, and what its processes said in the end."""
     outcome = Outcome(
-        sent=[Sent(place, 0, Request(""), None, answer) for place, answer in enumerate(answers)],
+        sent=[LoadRequest(place, 0, Request(""), None, answer) for place, answer in enumerate(answers)],
         done=list(done),
     )
     exchanges = [answer.exchange(Request("")) for answer in answers]
@@ -411,7 +411,7 @@ def test_what_was_let_lie_on_purpose_raises_no_alarm(late_s: float, piled_up: fl
     """Two tokens in one read: sent so by the server, unless they lay for longer than reads are gathered."""
     both = b"".join(event({"choices": [{"delta": {"content": text}}]}) for text in ("one ", "two"))
     head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(both)
-    answer = KeptAnswer("server", reads=[head, both])
+    answer = RecordedResponse("server", reads=[head, both])
     answer.stamps_s.extend([0.1, 0.2])
     answer.late_s.extend([0.0, late_s])
     assert result_with([answer], Done(1.0, 10.0, gathered_s=0.002)).client.piled_up == piled_up
@@ -421,8 +421,8 @@ def test_a_client_that_lags_raises_the_alarm(monkeypatch: pytest.MonkeyPatch) ->
     """Its mean time per token hides it: clumped reads cancel out. What piled up unread does not."""
     answers = Play(tokens(200, 50, 5))
 
-    async def lagging(engine: OpenAIEngine) -> list[KeptAnswer]:
-        client = KeepingClient(engine.target)
+    async def lagging(engine: OpenAIEngine) -> list[RecordedResponse]:
+        client = RecordingClient(engine.target)
         prepared = [client.prepare(Request("hello", timeout_s=10)) for _ in range(4)]
         asking = asyncio.gather(*(each.send() for each in prepared))
         while not asking.done():
@@ -442,16 +442,16 @@ def test_long_answers_are_handed_over_while_they_come(
     loop: LoopThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker does not hold them to their end, and none loses or doubles a token."""
-    put_back, parts = KeptAnswer.put_back, list[int]()
+    put_back, parts = RecordedResponse.put_back, list[int]()
     paths, begin = worker_pool._program().rsplit("; ", 1)
     eager = "import pytest_llmspeed.transport.recording_client as k; k.LEAST_PART = 4; k.MOST_HELD = 0"
     monkeypatch.setattr(worker_pool, "_program", lambda: f"{paths}; {eager}; {begin}")
 
-    def counted(answer: KeptAnswer, taken: Sequence[Part]) -> None:
+    def counted(answer: RecordedResponse, taken: Sequence[Part]) -> None:
         parts.append(len(taken))
         put_back(answer, taken)
 
-    monkeypatch.setattr(KeptAnswer, "put_back", counted)
+    monkeypatch.setattr(RecordedResponse, "put_back", counted)
     with ReplayServer(lambda _: Play(tokens(40, 50, 10))) as server:
         found = load(server, loop, concurrency=2)
     assert sum(parts) > len(parts) == 20
@@ -466,7 +466,7 @@ def test_each_request_lets_a_server_on_this_machine_run(monkeypatch: pytest.Monk
     monkeypatch.setattr(recording_client, "let_others_run", lambda: yields.append(None))
 
     async def burst(engine: OpenAIEngine) -> None:
-        client = KeepingClient(engine.target)
+        client = RecordingClient(engine.target)
         await asyncio.gather(*(client.prepare(Request("hello", timeout_s=10)).send() for _ in range(4)))
         client.close()
 
@@ -478,7 +478,7 @@ def test_each_request_lets_a_server_on_this_machine_run(monkeypatch: pytest.Monk
 def test_a_server_is_asked_in_its_own_dialect() -> None:
     """As by single requests: what forces a length, and what keeps it from the prefix cache."""
     target = Target(BaseURL.parse("http://127.0.0.1:1/v1"), {}, "m", DIALECTS["vllm"], cold=True)
-    prepared = [KeepingClient(target).prepare(Request("hello", output_tokens=7)) for _ in range(2)]
+    prepared = [RecordingClient(target).prepare(Request("hello", output_tokens=7)) for _ in range(2)]
     bodies = [json.loads(each._message.partition(b"\r\n\r\n")[2]) for each in prepared]
     assert [(body["min_tokens"], body["ignore_eos"]) for body in bodies] == [(7, True)] * 2
     assert bodies[0]["cache_salt"] != bodies[1]["cache_salt"]

@@ -13,7 +13,7 @@ from helpers.project import shows
 
 from pytest_llmspeed.plugin import outcome
 from pytest_llmspeed.plugin.state import STATE, TestState
-from pytest_llmspeed.plugin.test_plan import Choice, TestPlan
+from pytest_llmspeed.plugin.test_plan import EngineChoice, TestPlan
 
 if TYPE_CHECKING:
     from helpers.project import Project
@@ -210,7 +210,7 @@ def test_a_device_that_is_never_free_is_one_sentence(project: Project, holder: s
 
 def test_a_wait_is_not_part_of_a_set_up() -> None:
     """JUnit and --durations show how long the test's own set-up took."""
-    state = TestState(TestPlan(None, Choice(), (), ()), ())
+    state = TestState(TestPlan(None, EngineChoice(), (), ()), ())
     state.waited_s = 3.0
     item, stash = Mock(spec=pytest.Item), pytest.Stash()
     stash[STATE], item.stash = state, stash

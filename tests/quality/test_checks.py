@@ -23,7 +23,7 @@ from pytest_llmspeed.quality.answers import (
     Probed,
 )
 from pytest_llmspeed.quality.checks import findings_of
-from pytest_llmspeed.quality.findings import Finding, SetFindings, Word, from_builtins, to_builtins
+from pytest_llmspeed.quality.findings import Finding, QualityStatus, SetFindings, from_builtins, to_builtins
 from pytest_llmspeed.quality.prompts import PromptSet
 from pytest_llmspeed.quality.snapshot import hash_of
 
@@ -81,8 +81,8 @@ def rung(found: SetFindings, name: str) -> Finding:
 def test_the_same_answers_pass() -> None:
     """All five rungs."""
     found = ladder([an_answer(place) for place in range(8)])
-    assert {finding.word for finding in found.rungs} == {Word.PASSED}
-    assert found.word is Word.PASSED
+    assert {finding.status for finding in found.rungs} == {QualityStatus.PASSED}
+    assert found.status is QualityStatus.PASSED
     assert [finding.number for finding in found.rungs] == [1, 2, 3, 4, 5]
 
 
@@ -90,7 +90,7 @@ def test_an_answer_that_broke_for_real_fails_the_contracts() -> None:
     """One is enough, where its baseline was sure of another token."""
     found = ladder([wrong(0), *(an_answer(place) for place in range(1, 40))])
     contracts = rung(found, "contracts")
-    assert (contracts.word, str(contracts.explanation)) == (Word.FAILED, "1 of 40 answers broke")
+    assert (contracts.status, str(contracts.explanation)) == (QualityStatus.FAILED, "1 of 40 answers broke")
     assert (
         str(rung(found, "divergence").explanation)
         == "39 of 40 answers unchanged; 1 beyond rounding, the first: 'prompt 0' at token 3"
@@ -113,12 +113,12 @@ def test_answers_that_broke_at_near_ties_are_left_to_the_paired_test() -> None:
     """Six of forty are a suspicion there, seven a failure."""
     torn = scored((10, 20, 30, 40), lead=0.1)
     before = [an_answer(place, scores=torn) for place in range(40)]
-    for broken, word in ((4, Word.PASSED), (6, Word.SUSPECT), (7, Word.FAILED)):
+    for broken, word in ((4, QualityStatus.PASSED), (6, QualityStatus.SUSPECT), (7, QualityStatus.FAILED)):
         now = [wrong(place) if place < broken else an_answer(place, forced=torn) for place in range(40)]
         now = [replace(each, forced=torn) for each in now]
         found = ladder(now, before)
-        assert rung(found, "contracts").word is Word.PASSED
-        assert rung(found, "task score").word is word
+        assert rung(found, "contracts").status is QualityStatus.PASSED
+        assert rung(found, "task score").status is word
 
 
 def test_what_nothing_explains_is_a_suspicion() -> None:
@@ -126,8 +126,8 @@ def test_what_nothing_explains_is_a_suspicion() -> None:
     before = [an_answer(place, scores=None) for place in range(20)]
     now = [replace(each, forced=None, scores=None) for each in (wrong(0), *map(an_answer, range(1, 20)))]
     found = ladder(now, before, floor=None)
-    assert rung(found, "contracts").word is Word.SUSPECT
-    assert rung(found, "log-probabilities").word is Word.SKIPPED
+    assert rung(found, "contracts").status is QualityStatus.SUSPECT
+    assert rung(found, "log-probabilities").status is QualityStatus.SKIPPED
     assert "1 changed without an explanation" in str(rung(found, "divergence").explanation)
 
 
@@ -135,46 +135,46 @@ def test_a_contract_that_the_baseline_broke_too_is_no_news() -> None:
     """A small model may be wrong, as long as it was so before."""
     before = [wrong(place) for place in range(10)]
     found = ladder([replace(each, forced=each.scores) for each in before], before)
-    assert found.word is Word.PASSED
+    assert found.status is QualityStatus.PASSED
     assert str(rung(found, "contracts").explanation) == "0 of 10 contracts kept"
 
 
-@pytest.mark.parametrize(("differing", "word"), [(0, Word.PASSED), (1, Word.FAILED)])
-def test_drawing_is_seen_where_scores_repeat_to_the_last_bit(differing: int, word: Word) -> None:
+@pytest.mark.parametrize(("differing", "word"), [(0, QualityStatus.PASSED), (1, QualityStatus.FAILED)])
+def test_drawing_is_seen_where_scores_repeat_to_the_last_bit(differing: int, word: QualityStatus) -> None:
     """Then no rounding could have made another answer of the same request."""
     now = [an_answer(place, repeated=place >= differing) for place in range(12)]
-    assert rung(ladder(now), "self-consistency").word is word
+    assert rung(ladder(now), "self-consistency").status is word
 
 
-@pytest.mark.parametrize(("differing", "word"), [(3, Word.PASSED), (6, Word.FAILED)])
+@pytest.mark.parametrize(("differing", "word"), [(3, QualityStatus.PASSED), (6, QualityStatus.FAILED)])
 def test_where_scores_are_noisy_repeats_are_compared_with_those_of_the_baseline(
-    differing: int, word: Word
+    differing: int, word: QualityStatus
 ) -> None:
     """A few that differ are noise; half of them are not, if none did before."""
     now = [an_answer(place, repeated=place >= differing) for place in range(12)]
-    assert rung(ladder(now, floor=NoiseFloor(0.01, 1e-4)), "self-consistency").word is word
+    assert rung(ladder(now, floor=NoiseFloor(0.01, 1e-4)), "self-consistency").status is word
 
 
 def test_decoding_that_differs_from_scoring_fails() -> None:
     """Tokens that the engine itself scores three nats below others, where none was so before."""
     low = replace(scored((10, 20, 30, 40)), logprobs=(-3.0,) * 4)
     found = ladder([an_answer(place, scores=low) for place in range(4)])
-    assert rung(found, "self-consistency").word is Word.FAILED
+    assert rung(found, "self-consistency").status is QualityStatus.FAILED
     assert "decoding differs from scoring" in str(rung(found, "self-consistency").explanation)
 
 
 def test_without_a_baseline_an_inconsistency_is_a_suspicion() -> None:
     """There is nothing that says it is new."""
     found = ladder([an_answer(0, repeated=False), an_answer(1)], [])
-    assert rung(found, "self-consistency").word is Word.SUSPECT
-    assert rung(found, "log-probabilities").word is Word.NO_BASELINE
+    assert rung(found, "self-consistency").status is QualityStatus.SUSPECT
+    assert rung(found, "log-probabilities").status is QualityStatus.NO_BASELINE
 
 
 def test_log_probabilities_beyond_the_limit_fail() -> None:
     """The limit is that of the precision, unless one is given."""
     now = [an_answer(place, forced=scored((10, 20, 30, 40 + place), lead=2.0)) for place in range(8)]
-    assert rung(ladder(now), "log-probabilities").word is Word.FAILED
-    assert rung(ladder(now, max_kl=0.1), "log-probabilities").word is Word.PASSED
+    assert rung(ladder(now), "log-probabilities").status is QualityStatus.FAILED
+    assert rung(ladder(now, max_kl=0.1), "log-probabilities").status is QualityStatus.PASSED
     assert not rung(ladder(now), "log-probabilities").by_limit
     assert rung(ladder(now, max_kl=0.01), "log-probabilities").by_limit
 
@@ -184,7 +184,7 @@ def test_one_prompt_that_is_hurt_alone_is_not_hidden_by_the_others() -> None:
     hurt = an_answer(0, forced=scored((1, 2, 3, 4)))
     hurt = replace(hurt, forced=replace(scored((1, 2, 3, 4)), token_ids=hurt.token_ids or ()))
     found = rung(ladder([hurt, *(an_answer(place) for place in range(1, 400))]), "log-probabilities")
-    assert found.word is Word.FAILED
+    assert found.status is QualityStatus.FAILED
     assert found.figures["kl"] < found.figures["max_kl"]  # type: ignore[operator]
     assert "'prompt 0' alone" in str(found.explanation)
 
@@ -192,7 +192,7 @@ def test_one_prompt_that_is_hurt_alone_is_not_hidden_by_the_others() -> None:
 def test_noise_of_the_baseline_widens_the_limit() -> None:
     """Three times its mean divergence."""
     now = [an_answer(place, forced=scored((10, 20, 30, 40 + place), lead=2.0)) for place in range(8)]
-    assert rung(ladder(now, floor=NoiseFloor(0.1, 0.05)), "log-probabilities").word is Word.PASSED
+    assert rung(ladder(now, floor=NoiseFloor(0.1, 0.05)), "log-probabilities").status is QualityStatus.PASSED
 
 
 def test_another_precision_may_break_answers_as_far_as_its_limits_go() -> None:
@@ -200,7 +200,7 @@ def test_another_precision_may_break_answers_as_far_as_its_limits_go() -> None:
     now = [wrong(0), *(an_answer(place) for place in range(1, 40))]
     found = ladder(now, quality_vs="fp32", max_kl=10, min_top1=0.5)
     assert str(rung(found, "contracts").explanation) == "1 of 40 answers broke"
-    assert found.word is Word.PASSED
+    assert found.status is QualityStatus.PASSED
 
 
 def test_a_failed_request_fails_whatever_the_rest_says() -> None:
@@ -215,7 +215,7 @@ def test_what_changed_may_be_accepted() -> None:
     """Then it counts as passed."""
     found = ladder([wrong(0), *(an_answer(place) for place in range(1, 4))])
     assert found.may_be_accepted
-    assert replace(found, accepted="new template").word is Word.PASSED
+    assert replace(found, accepted="new template").status is QualityStatus.PASSED
 
 
 def test_findings_survive_a_report() -> None:
@@ -223,7 +223,7 @@ def test_findings_survive_a_report() -> None:
     found = ladder([wrong(0), *(an_answer(place) for place in range(1, 4))], max_kl=0.5)
     shown = to_builtins((found,), text=True)
     (again,) = from_builtins(shown)
-    assert again.word is found.word
+    assert again.status is found.status
     assert [str(f.explanation) for f in again.rungs] == [str(f.explanation) for f in found.rungs]
     assert again.answers[0].text == "wrong"
     (bare,) = from_builtins(to_builtins((found,), text=False))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_llmspeed.quality.contracts import Choice, Contract, Number, loop_of, not_kept
+from pytest_llmspeed.quality.contracts import Contract, MultipleChoice, Number, loop_of, not_kept
 
 SCHEMA = {"type": "object", "required": ["age"], "properties": {"age": {"type": "integer"}}}
 
@@ -26,8 +26,8 @@ SCHEMA = {"type": "object", "required": ["age"], "properties": {"age": {"type": 
         ({"number": Number(1870)}, "It holds 1,870 pounds"),
         ({"number": Number(0.33, 0.01)}, "about 0.333"),
         ({"number": Number(-3)}, "It is −3"),
-        ({"choice": Choice(("yes", "no"), "no")}, "No, nobody knows."),
-        ({"choice": Choice(("北京", "上海"), "北京")}, "答案是北京。"),
+        ({"choice": MultipleChoice(("yes", "no"), "no")}, "No, nobody knows."),
+        ({"choice": MultipleChoice(("北京", "上海"), "北京")}, "答案是北京。"),
         ({"finish_reason": "stop"}, "anything"),
         ({"min_chars": 2, "max_chars": 4}, "abc"),
         ({"no_repetition": True}, "No, no, no, no."),
@@ -48,8 +48,12 @@ def test_an_answer_that_keeps_its_contract(contract: dict[str, Any], answer: str
         ({"json_schema": SCHEMA}, "age: 4", "it is not JSON"),
         ({"number": Number(5)}, "2 + 3 = 5, or 6", "its last number is 6, not 5"),
         ({"number": Number(5)}, "five", "there is no number in it"),
-        ({"choice": Choice(("yes", "no"), "no")}, "yes or no", "it names 'yes' and 'no', not 'no' alone"),
-        ({"choice": Choice(("yes", "no"), "no")}, "nobody", "it names none of the options"),
+        (
+            {"choice": MultipleChoice(("yes", "no"), "no")},
+            "yes or no",
+            "it names 'yes' and 'no', not 'no' alone",
+        ),
+        ({"choice": MultipleChoice(("yes", "no"), "no")}, "nobody", "it names none of the options"),
         ({"finish_reason": "length"}, "anything", "it ended with 'stop', not 'length'"),
         ({"min_chars": 5}, "abc", "it has 3 characters, fewer than 5"),
         ({"max_chars": 2}, "abc", "it has 3 characters, more than 2"),

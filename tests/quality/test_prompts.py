@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_llmspeed.errors import SettingsError
-from pytest_llmspeed.quality.contracts import Choice, Contract, Number
+from pytest_llmspeed.quality.contracts import Contract, MultipleChoice, Number
 from pytest_llmspeed.quality.prompt_files import general_prompt_set, read_prompt_set
 from pytest_llmspeed.quality.prompt_rows import rows_of
 from pytest_llmspeed.quality.prompts import QualityPrompt, prompts_of
@@ -58,7 +58,7 @@ def test_a_yaml_file_gives_prompts_with_their_contracts() -> None:
     assert capital.contract == Contract(contains=("Paris",), finish_reason="stop")
     assert [message["role"] for message in refund.prompt] == ["system", "user"]  # type: ignore[index]
     assert (refund.samples, refund.temperature) == (3, 0.7)
-    assert refund.contract == Contract(choice=Choice(("yes", "no"), "yes"), number=Number(30.0, 0.5))
+    assert refund.contract == Contract(choice=MultipleChoice(("yes", "no"), "yes"), number=Number(30.0, 0.5))
 
 
 def test_jsonl_says_the_same() -> None:

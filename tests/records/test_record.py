@@ -14,8 +14,8 @@ from pytest_llmspeed.metrics.measurement import Measurement
 from pytest_llmspeed.metrics.reasons import Reason
 from pytest_llmspeed.records.record import (
     SCHEMA,
+    EngineRun,
     RunRecord,
-    Side,
     TestRecord,
     run_to_builtins,
     test_from_builtins,
@@ -33,7 +33,7 @@ def record(sample):
         environment="box",
         outcome="failed",
         backend=Backend("tiny", "m", "r1", "fp32", "cold", {"seed": 3}, {"torch": "2.6"}, 3.5),
-        side=Side("test_chat.py::test_chat", "tiny-fp32", 1),
+        side=EngineRun("test_chat.py::test_chat", "tiny-fp32", 1),
         workload=("generate chat", "measure chat"),
         measurement=Measurement(
             (

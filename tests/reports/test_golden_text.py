@@ -15,7 +15,7 @@ from pytest_llmspeed.metrics.budgets import BudgetCheck
 from pytest_llmspeed.metrics.measurement import Measurement
 from pytest_llmspeed.metrics.reasons import Explanation, Reason
 from pytest_llmspeed.metrics.sample import Sample
-from pytest_llmspeed.records.record import Side, SuiteShift, SuiteVerdict, TestRecord
+from pytest_llmspeed.records.record import EngineRun, SuiteShift, SuiteVerdict, TestRecord
 from pytest_llmspeed.regression.verdicts import Comparison, Verdict
 from pytest_llmspeed.reports.markdown import markdown
 from pytest_llmspeed.reports.terminal import closing_section
@@ -159,7 +159,7 @@ def on_engines(one_sample: Callable[..., Sample], name: str) -> Iterator[TestRec
             f"{nodeid}[{engine}]",
             nodeid,
             backend=backend,
-            side=Side(nodeid, engine, place),
+            side=EngineRun(nodeid, engine, place),
             measurement=measurement,
         )
 

@@ -4,7 +4,7 @@ import pytest
 
 from pytest_llmspeed.engines.backend import Backend
 from pytest_llmspeed.metrics.measurement import Measurement
-from pytest_llmspeed.records.record import Side, TestRecord
+from pytest_llmspeed.records.record import EngineRun, TestRecord
 from pytest_llmspeed.reports.engines_compared import side_by_side
 
 TEST = "test_chat.py::test_chat"
@@ -18,7 +18,9 @@ def run(sample):
         backend = Backend(engine, prefix_cache=cache, load_s=load_s)
         measured = Measurement((sample(**fields),), peak_memory_mib=peak_mib)
         name = f"{test}[{engine}]"
-        return TestRecord(name, test, backend=backend, side=Side(test, engine, place), measurement=measured)
+        return TestRecord(
+            name, test, backend=backend, side=EngineRun(test, engine, place), measurement=measured
+        )
 
     return make
 
@@ -61,7 +63,7 @@ def test_a_test_on_one_engine_is_not_compared(run, others):
 
 def test_tests_that_measured_nowhere_are_left_out(run):
     """A test that failed on all engines has no figures to compare."""
-    sides = [Side(TEST, engine, place) for place, engine in enumerate("ab")]
+    sides = [EngineRun(TEST, engine, place) for place, engine in enumerate("ab")]
     assert side_by_side([TestRecord(TEST, TEST, side=side) for side in sides]) == []
 
 

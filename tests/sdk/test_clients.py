@@ -27,7 +27,7 @@ from pytest_llmspeed.recording.recorder import Recorder
 from pytest_llmspeed.sdk.clients import httpx_of_the_sdk
 from pytest_llmspeed.system.event_loop import LoopThread
 from pytest_llmspeed.transport.client import BaseURL
-from pytest_llmspeed.transport.vendor_fields import Dialect
+from pytest_llmspeed.transport.vendor_fields import VendorFields
 
 HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 STREAMED = {**HELLO, "stream": True}
@@ -443,7 +443,7 @@ def test_an_engine_adds_its_own_fields_and_counts(
             return replace(found, usage=Usage(output_tokens=7), token_source="tokenizer")
 
     engine = Counting.start(EngineSpec.of("openai", "m", None, {"url": server.url}))
-    engine.target = replace(engine.target, dialect=Dialect("x", plain={"cache_prompt": False}))
+    engine.target = replace(engine.target, dialect=VendorFields("x", plain={"cache_prompt": False}))
     client = LLMClient(engine, loop, recorder)
     client.openai.chat.completions.create(**HELLO)
 

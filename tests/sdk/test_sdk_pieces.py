@@ -10,7 +10,7 @@ from pytest_llmspeed.metrics.sample import sample_of
 from pytest_llmspeed.sdk.call import Call, Head
 from pytest_llmspeed.sdk.encode import AnswerWriter
 from pytest_llmspeed.sdk.httpx_transport import Mailbox
-from pytest_llmspeed.sdk.sdk_request import Asked
+from pytest_llmspeed.sdk.sdk_request import SDKRequest
 from pytest_llmspeed.sdk.usage_filter import UsageFilter
 from pytest_llmspeed.transport.openai_protocol import AnswerReader
 from pytest_llmspeed.transport.responses_api import ResponsesReader
@@ -21,7 +21,7 @@ MESSAGES = [{"role": "user", "content": "hi"}]
 
 def asked(path="/chat/completions", *, method="POST", headers=None, **body):
     call = Call(method, path, headers or {}, json.dumps(body).encode(), timeout_s=7.0)
-    return Asked.of(call, default_timeout_s=120.0)
+    return SDKRequest.of(call, default_timeout_s=120.0)
 
 
 def test_a_chat_is_read_as_what_it_asks():
@@ -113,7 +113,7 @@ def test_a_body_that_is_no_object_is_an_error():
     """It says so, rather than failing on a missing field."""
     call = Call("POST", "/chat/completions", {}, b"[]", None)
     with pytest.raises(ValueError, match="not a JSON object"):
-        Asked.of(call, 120.0)
+        SDKRequest.of(call, 120.0)
 
 
 def filtered(*chunks):

@@ -24,8 +24,8 @@ from pytest_llmspeed.transport import recording_client, response_reader
 from pytest_llmspeed.transport.address import BaseURL
 from pytest_llmspeed.transport.client import HTTPClient
 from pytest_llmspeed.transport.openai_protocol import MOST_CHOICES, AnswerReader
-from pytest_llmspeed.transport.parser import Framing, TransportError
-from pytest_llmspeed.transport.recording_client import KeepingClient
+from pytest_llmspeed.transport.parser import ResponseParser, TransportError
+from pytest_llmspeed.transport.recording_client import RecordingClient
 from pytest_llmspeed.transport.response_reader import AnswerBytes
 from pytest_llmspeed.transport.responses_api import ResponsesReader
 from pytest_llmspeed.transport.send import ask
@@ -120,7 +120,7 @@ def loaded(base: BaseURL, *prompts: str) -> list[Exchange]:
     """The same as a load asks them."""
 
     async def asked() -> list[Exchange]:
-        client, found = KeepingClient(Target(base, {}, "m")), []
+        client, found = RecordingClient(Target(base, {}, "m")), []
         for prompt in prompts:
             prepared = client.prepare(Request(prompt, timeout_s=5))
             await prepared.send()
@@ -208,7 +208,7 @@ def test_a_long_line_is_copied_once() -> None:
 def test_any_beginning_of_a_second_answer_spoils_the_connection() -> None:
     """Be it its first letter."""
     for extra in (b"H", b"HTTP/1.1 200 OK\r\n", WHOLE, b"\x00"):
-        read = Framing("server")
+        read = ResponseParser("server")
         read.feed(WHOLE + extra)
         assert (read.complete, read.reusable) == (True, False)
         assert read.take() == EVENTS
@@ -283,4 +283,4 @@ def test_an_unreadable_stream_raises_only_transport_errors() -> None:
     """Whatever bytes come."""
     for content in (b"\x00" * 100, b"HTTP/9.9 999 X\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n"):
         with pytest.raises(TransportError):
-            Framing("server").feed(content)
+            ResponseParser("server").feed(content)

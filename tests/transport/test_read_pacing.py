@@ -7,12 +7,12 @@ from itertools import accumulate
 
 import pytest
 
-from pytest_llmspeed.transport.read_pacing import FEWEST, LEAST_S, MOST_S, RECENT, Pace
+from pytest_llmspeed.transport.read_pacing import FEWEST, LEAST_S, MOST_S, RECENT, ReadPacing
 
 
 def after(*answers: Iterable[float]) -> float:
     """The pace after answers whose pieces came in these distances, in ms."""
-    pace = Pace()
+    pace = ReadPacing()
     for gaps_ms in answers:
         pace.learn([stamp_ms / 1000 for stamp_ms in accumulate(gaps_ms, initial=100.0)])
     return pace.gather_s

@@ -10,7 +10,7 @@ from helpers.servers import chunk, event, usage
 
 from pytest_llmspeed.metrics.exchange import Request
 from pytest_llmspeed.transport import recording_client
-from pytest_llmspeed.transport.recorded_response import KeptAnswer, Part
+from pytest_llmspeed.transport.recorded_response import Part, RecordedResponse
 from pytest_llmspeed.transport.recording_client import _Connection
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n%s\r\n"
@@ -47,12 +47,12 @@ class Pushed:
         pass
 
 
-async def answered(reads: Sequence[bytes], *, at_once: bool, parts: int = 0) -> KeptAnswer:
+async def answered(reads: Sequence[bytes], *, at_once: bool, parts: int = 0) -> RecordedResponse:
     """Bring an answer read by read; it ends with the last one, `at_once` or a while later.
 
     What has come is taken out, where that is worth it, so many times, and put back at the end.
     """
-    socket, answer = Pushed(), KeptAnswer("server")
+    socket, answer = Pushed(), RecordedResponse("server")
     idle: list[_Connection] = []
     taken: list[Part] = []
     connection = _Connection(socket, idle)  # type: ignore[arg-type]
@@ -70,7 +70,7 @@ async def answered(reads: Sequence[bytes], *, at_once: bool, parts: int = 0) -> 
     return answer
 
 
-def texts(answer: KeptAnswer) -> tuple[str, str | None, str | None]:
+def texts(answer: RecordedResponse) -> tuple[str, str | None, str | None]:
     found = answer.exchange(Request("hello"))
     return found.joined("text"), found.finish_reason, found.error
 
@@ -129,8 +129,8 @@ def test_the_end_mark_in_a_text_ends_nothing(monkeypatch: pytest.MonkeyPatch, te
     """Only a line of its own does; no text can hold one, as JSON writes it."""
     monkeypatch.setattr(recording_client, "DRAIN_S", 0.0)
 
-    async def told_and_waited() -> KeptAnswer:
-        socket, answer = Pushed(), KeptAnswer("server")
+    async def told_and_waited() -> RecordedResponse:
+        socket, answer = Pushed(), RecordedResponse("server")
         connection = _Connection(socket, [])  # type: ignore[arg-type]
         asking = asyncio.ensure_future(connection.ask(b"", answer))
         await asyncio.sleep(0)

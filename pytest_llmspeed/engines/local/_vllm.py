@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 from pytest_llmspeed.engines.backend import Backend
 from pytest_llmspeed.engines.base import ANY_OPTION, EngineSpec
 from pytest_llmspeed.engines.local.child_output import ChildOutput
-from pytest_llmspeed.engines.local.child_watchdog import OrphanGuard
+from pytest_llmspeed.engines.local.child_watchdog import ChildWatchdog
 from pytest_llmspeed.engines.local.token_stream import too_long
 from pytest_llmspeed.engines.local.vllm_arguments import (
     PRECISIONS,
@@ -24,7 +24,7 @@ from pytest_llmspeed.engines.local.vllm_arguments import (
     prefix_cache_that_runs,
     reason,
 )
-from pytest_llmspeed.engines.local.vllm_output import Answer, prompt_tokens, sampling, scores, scoring
+from pytest_llmspeed.engines.local.vllm_output import VLLMAnswer, prompt_tokens, sampling, scores, scoring
 from pytest_llmspeed.engines.model_files import ModelSource
 from pytest_llmspeed.engines.token_scores import TokenScores
 from pytest_llmspeed.errors import EngineError, GenerationError
@@ -49,7 +49,7 @@ class VLLMEngine:
     prefix_caches: ClassVar[tuple[str, ...]] = ("cold", "warm")
     device: ClassVar[str | None] = "local"
 
-    def __init__(self, output: ChildOutput, guard: OrphanGuard, engine: Any, backend: Backend) -> None:
+    def __init__(self, output: ChildOutput, guard: ChildWatchdog, engine: Any, backend: Backend) -> None:
         config = engine.vllm_config
         self._output, self._guard = output, guard
         self._engine, self.backend = engine, backend
@@ -79,7 +79,7 @@ class VLLMEngine:
         """Return the engine, its model loaded; raises `EngineError` with what its processes said."""
         source = _source(spec)
         with _quiet_libraries(), ChildOutput() as output:
-            library, guard = _library(), OrphanGuard()
+            library, guard = _library(), ChildWatchdog()
             try:
                 # vLLM's engine gets no name here: libraries keep the frames of their first import, and so it
                 engine = cls(output, guard, *_loaded(library, spec, source, output))
@@ -101,7 +101,7 @@ class VLLMEngine:
 
     async def exchange(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Exchange:
         """Answer one request; one that is cancelled or runs out of time is aborted in the engine."""
-        answer = Answer(request, self._tokenizer, clock.now_s(), self._one_token_a_yield, on_event)
+        answer = VLLMAnswer(request, self._tokenizer, clock.now_s(), self._one_token_a_yield, on_event)
         try:
             async with asyncio.timeout(request.timeout_s):
                 async with aclosing(await self._outputs(request)) as outputs:

@@ -29,7 +29,7 @@ Process = tuple[int, str]
 """A process id, and when it started: numbers are used again."""
 
 
-class OrphanGuard:
+class ChildWatchdog:
     """The guard of the processes that are started between `__init__` and `settled`."""
 
     def __init__(self) -> None:

@@ -97,7 +97,7 @@ def _likeliest(place: Any, top: int) -> tuple[tuple[int, float], ...]:
     return tuple((token, found.logprob) for token, found in ranked[:top])
 
 
-class Answer:
+class VLLMAnswer:
     """The answer to a request as it comes; `started_s` is t0.
 
     Where `one_token_a_yield`, an output of several tokens means that this process was late to take

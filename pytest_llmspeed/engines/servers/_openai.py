@@ -30,7 +30,7 @@ from pytest_llmspeed.transport.address import BaseURL
 from pytest_llmspeed.transport.client import HTTPClient
 from pytest_llmspeed.transport.send import ask
 from pytest_llmspeed.transport.target import Target
-from pytest_llmspeed.transport.vendor_fields import PROTOCOL_ONLY, Dialect, dialect_of
+from pytest_llmspeed.transport.vendor_fields import PROTOCOL_ONLY, VendorFields, vendor_fields_of
 
 __tracebackhide__ = hides_our_frames
 
@@ -66,7 +66,7 @@ class OpenAIEngine:
         backend: Backend,
         headers: Mapping[str, str],
         counter: TokenCounter | None,
-        dialect: Dialect = PROTOCOL_ONLY,
+        dialect: VendorFields = PROTOCOL_ONLY,
     ) -> None:
         self._client = HTTPClient(base)
         self._counter = counter
@@ -98,7 +98,7 @@ class OpenAIEngine:
             prefix_cache=spec.options.get("prefix_cache", "unknown"),
             options={"url": str(served.base), **shown, **({"headers": sorted(own)} if own else {})},
         )
-        return cls(served.base, backend, headers, counter, dialect_of((served.models or {}).get(model)))
+        return cls(served.base, backend, headers, counter, vendor_fields_of((served.models or {}).get(model)))
 
     async def exchange(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Exchange:
         """Send one streamed request; failures are in `Exchange.error`."""

@@ -18,8 +18,8 @@ from pytest_llmspeed.engines.servers.launch import (
     COMMON_OPTIONS,
     HOST,
     Launch,
-    Order,
-    Place,
+    LaunchPlace,
+    LaunchRequest,
     launch,
 )
 from pytest_llmspeed.engines.servers.log_diagnosis import symptom
@@ -37,7 +37,7 @@ from pytest_llmspeed.system.environment import Hardware
 from pytest_llmspeed.text.secret import arguments_without_secrets
 from pytest_llmspeed.transport.address import BaseURL
 from pytest_llmspeed.transport.target import Target
-from pytest_llmspeed.transport.vendor_fields import Dialect, dialect_of
+from pytest_llmspeed.transport.vendor_fields import VendorFields, vendor_fields_of
 
 __tracebackhide__ = hides_our_frames
 
@@ -61,7 +61,7 @@ class ServerEngine:
         self,
         process: ServerProcess,
         launched: Launch,
-        order: Order,
+        order: LaunchRequest,
         counter: TokenCounter | None,
         deadline_s: float,
     ) -> None:
@@ -71,11 +71,11 @@ class ServerEngine:
         precision, source_of_precision = _precision(order)
         served = facts.served_model(source)
         self._process, self._launched, self._recipe = process, launched, recipe
-        means = Dialect(
+        means = VendorFields(
             recipe.engine,
             forced=recipe.forced.body,
             plain=launched.body,
-            token_ids=dialect_of(recipe.engine).token_ids,
+            token_ids=vendor_fields_of(recipe.engine).token_ids,
             seeded=recipe.engine != "server",
         )
         self._client = OpenAIEngine(api, Backend("openai", served), headers, counter, means)
@@ -105,7 +105,7 @@ class ServerEngine:
         """Return the server, up; raises `EngineError` that says why it is not, with the end of its log."""
         if os.name != "posix":
             raise EngineError(f"backend {spec.backend!r} needs Linux or macOS; on Windows use 'openai'")
-        order = Order.of(spec, cls.recipe_for(spec))
+        order = LaunchRequest.of(spec, cls.recipe_for(spec))
         tokenizer = order.options.tokenizer
         counter = TokenCounter.load(tokenizer) if tokenizer else None
         deadline_s = clock.now_s() + order.options.start_timeout_s
@@ -184,7 +184,7 @@ class ServerEngine:
         await asyncio.to_thread(self._process.stop)
 
 
-def _running(order: Order, deadline_s: float) -> tuple[ServerProcess, Launch]:
+def _running(order: LaunchRequest, deadline_s: float) -> tuple[ServerProcess, Launch]:
     """A server that answers; if another process was quicker to its free port, the second one."""
     try:
         return _up(order, deadline_s)
@@ -194,7 +194,7 @@ def _running(order: Order, deadline_s: float) -> tuple[ServerProcess, Launch]:
     return _up(order, deadline_s)
 
 
-def _up(order: Order, deadline_s: float) -> tuple[ServerProcess, Launch]:
+def _up(order: LaunchRequest, deadline_s: float) -> tuple[ServerProcess, Launch]:
     launched = launch(order, new_place(order.options.port))
     facts = ServerFacts(*_reached(launched.place, order), deadline_s)
     process = ServerProcess(launched)
@@ -206,13 +206,13 @@ def _up(order: Order, deadline_s: float) -> tuple[ServerProcess, Launch]:
     return process, launched
 
 
-def _reached(place: Place, order: Order) -> tuple[BaseURL, dict[str, str]]:
+def _reached(place: LaunchPlace, order: LaunchRequest) -> tuple[BaseURL, dict[str, str]]:
     """The address of a server of ours, without the path of its API, and the headers of our requests."""
     root = BaseURL("http", HOST, place.port, "")
     return root, headers_for(root, place.key, order.options.headers)
 
 
-def _precision(order: Order) -> tuple[str | None, str | None]:
+def _precision(order: LaunchRequest) -> tuple[str | None, str | None]:
     """The precision that is recorded, and "asked" where nothing but the request is known of it."""
     if order.weights or order.spec.precision == AUTO:
         return order.weights, None

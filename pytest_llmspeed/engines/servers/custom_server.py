@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytest_llmspeed.engines.servers.launch import port_number, words
-from pytest_llmspeed.engines.servers.recipes import Recipe, Way, filled
+from pytest_llmspeed.engines.servers.recipes import LaunchFragment, Recipe, filled
 from pytest_llmspeed.errors import EngineError
 
 OPTIONS = ("command", "image", "runtime", "container_args", "container_port", "health_path", "metrics_path")
@@ -29,10 +29,10 @@ def own_server(options: Mapping[str, Any], precisions: tuple[str, ...]) -> Recip
         engine="server",
         program=_in_container(runtime, str(image), command, options) if image else command,
         install="correct runtime=" if image else "correct command=",
-        base=Way(),
-        options=dict.fromkeys(OPTIONS, Way()),
-        precisions=dict.fromkeys(precisions, Way()),
-        prefix_cache=dict.fromkeys(("unknown", "cold", "warm"), Way()),
+        base=LaunchFragment(),
+        options=dict.fromkeys(OPTIONS, LaunchFragment()),
+        precisions=dict.fromkeys(precisions, LaunchFragment()),
+        prefix_cache=dict.fromkeys(("unknown", "cold", "warm"), LaunchFragment()),
         health=str(options.get("health_path", "/v1/models")),
         metrics=options.get("metrics_path"),
         container=(runtime, "rm", "-f", "{container}") if image else (),

@@ -14,7 +14,7 @@ from pytest_llmspeed.engines import gguf
 from pytest_llmspeed.engines.base import AUTO, EngineSpec
 from pytest_llmspeed.engines.model_files import ModelSource
 from pytest_llmspeed.engines.servers.reachability import own_headers
-from pytest_llmspeed.engines.servers.recipes import PYTHON, Recipe, Way, filled
+from pytest_llmspeed.engines.servers.recipes import PYTHON, LaunchFragment, Recipe, filled
 from pytest_llmspeed.errors import EngineError, did_you_mean
 from pytest_llmspeed.text.secret import Secret, secret_values
 from pytest_llmspeed.transport.vendor_fields import VALUE
@@ -94,7 +94,7 @@ READERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LaunchPlace:
     """What is decided anew at each start: where a server listens, its key, its folder, its container."""
 
     port: int
@@ -104,7 +104,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class LaunchRequest:
     """What was asked for: read once, before anything is started. No `source`: the server knows its model.
 
     `weights` is what a GGUF file holds that the engine runs as it is.
@@ -164,17 +164,17 @@ class Launch:
     files: Mapping[str, str] = field(repr=False)
     end: tuple[str, ...]
     body: Mapping[str, Any]
-    place: Place
+    place: LaunchPlace
     health: str
     install: str
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
 
-def launch(order: Order, place: Place) -> Launch:
+def launch(order: LaunchRequest, place: LaunchPlace) -> Launch:
     """Return how a server is started at `place`; raises `EngineError` for what it cannot have."""
     recipe, options = order.recipe, order.options
     known = _placeholders(order.source, options, place)
-    way = sum((way.filled(known | value) for way, value in _ways(order)), Way())
+    way = sum((way.filled(known | value) for way, value in _ways(order)), LaunchFragment())
     config = json.dumps(_nested(way.config), indent=1)
     return Launch(
         name=order.spec.backend,
@@ -190,7 +190,7 @@ def launch(order: Order, place: Place) -> Launch:
     )
 
 
-def _placeholders(source: ModelSource | None, options: ServerOptions, place: Place) -> dict[str, Any]:
+def _placeholders(source: ModelSource | None, options: ServerOptions, place: LaunchPlace) -> dict[str, Any]:
     return {
         PYTHON: options.executable or sys.executable,
         "{host}": HOST,
@@ -210,7 +210,7 @@ def _program(recipe: Recipe, options: ServerOptions, known: Mapping[str, Any]) -
     return program
 
 
-def _ways(order: Order) -> Iterator[tuple[Way, dict[str, Any]]]:
+def _ways(order: LaunchRequest) -> Iterator[tuple[LaunchFragment, dict[str, Any]]]:
     """All that is in force for an order, each with what its value stands for."""
     recipe, spec = order.recipe, order.spec
     yield recipe.base, {}

@@ -20,7 +20,7 @@ from secrets import token_hex
 from typing import IO
 
 from pytest_llmspeed.engines.servers import watchdog
-from pytest_llmspeed.engines.servers.launch import HOST, Launch, Place
+from pytest_llmspeed.engines.servers.launch import HOST, Launch, LaunchPlace
 from pytest_llmspeed.engines.servers.log_diagnosis import Symptom, symptom
 from pytest_llmspeed.errors import EngineError, hides_our_frames
 from pytest_llmspeed.system import clock
@@ -47,7 +47,7 @@ class StartError(EngineError):
         self.symptom = shown
 
 
-def new_place(port: int | None) -> Place:
+def new_place(port: int | None) -> LaunchPlace:
     """Return where a server can be started: a free port unless one is given, a random key, a new folder.
 
     Raises `EngineError` if the given port is taken.
@@ -55,7 +55,7 @@ def new_place(port: int | None) -> Place:
     unique = f"llmspeed-{uuid.uuid4().hex[:8]}"  # short: engines put sockets into the folder
     folder = Path(tempfile.gettempdir()) / unique
     key = Secret(token_hex(24))  # with other characters it may begin with a dash, and pass for an option
-    return Place(_free_port(port), key, str(folder), unique)
+    return LaunchPlace(_free_port(port), key, str(folder), unique)
 
 
 def _free_port(port: int | None) -> int:

@@ -15,7 +15,7 @@ LLAMA_CPP, LLAMA_CPP_SERVER = DIALECTS["llamacpp"], DIALECTS["me"]
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class LaunchFragment:
     """How something that was asked for reaches an engine: as any of these, or several.
 
     `arguments` of its command line, variables of its environment, entries of its configuration file
@@ -29,17 +29,17 @@ class Way:
     config: Mapping[str, Any] = field(default_factory=dict)
     body: Mapping[str, Any] = field(default_factory=dict)
 
-    def filled(self, values: Mapping[str, Any]) -> Way:
+    def filled(self, values: Mapping[str, Any]) -> LaunchFragment:
         """The same with the placeholders of `values` replaced; an entry that is one becomes its value."""
-        return Way(
+        return LaunchFragment(
             tuple(filled(word, values) for word in self.arguments),
             {name: filled(text, values) for name, text in self.env.items()},
             {name: _entry(entry, values) for name, entry in self.config.items()},
             {name: _entry(entry, values) for name, entry in self.body.items()},
         )
 
-    def __add__(self, other: Way) -> Way:
-        return Way(
+    def __add__(self, other: LaunchFragment) -> LaunchFragment:
+        return LaunchFragment(
             self.arguments + other.arguments,
             {**self.env, **other.env},
             {**self.config, **other.config},
@@ -75,12 +75,12 @@ class Recipe:
     engine: str
     program: tuple[str, ...]
     install: str
-    base: Way
-    options: Mapping[str, Way] = field(default_factory=dict)
-    precisions: Mapping[str, Way] = field(default_factory=dict)
-    prefix_cache: Mapping[str, Way] = field(default_factory=dict)
-    forced: Way = field(default_factory=Way)
-    key: Way = field(default_factory=Way)
+    base: LaunchFragment
+    options: Mapping[str, LaunchFragment] = field(default_factory=dict)
+    precisions: Mapping[str, LaunchFragment] = field(default_factory=dict)
+    prefix_cache: Mapping[str, LaunchFragment] = field(default_factory=dict)
+    forced: LaunchFragment = field(default_factory=LaunchFragment)
+    key: LaunchFragment = field(default_factory=LaunchFragment)
     health: str = "/v1/models"
     metrics: str | None = None
     count: str | None = None
@@ -91,18 +91,18 @@ class Recipe:
     needs_gguf: bool = False
 
 
-def _argument(name: str) -> Way:
-    return Way(arguments=(name, VALUE))
+def _argument(name: str) -> LaunchFragment:
+    return LaunchFragment(arguments=(name, VALUE))
 
 
-def _flag(name: str) -> Way:
-    return Way(arguments=(name,))
+def _flag(name: str) -> LaunchFragment:
+    return LaunchFragment(arguments=(name,))
 
 
 TOKENS_OF_EVENTS = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
 """Asks for the tokens so far with each event: how many it carries is then known, not assumed."""
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-THE_FILES = dict.fromkeys(gguf.PRECISIONS, Way())
+THE_FILES = dict.fromkeys(gguf.PRECISIONS, LaunchFragment())
 """Precisions that are those of the model's file: there is nothing to tell the engine."""
 
 VLLM = Recipe(
@@ -111,7 +111,7 @@ VLLM = Recipe(
     install="pip install vllm, or executable= with the Python of the environment that has it",
     # the sampling defaults that a model brings along (a repetition penalty, say) would make greedy
     # answers other than those of an engine that does not read them
-    base=Way(
+    base=LaunchFragment(
         arguments=(
             *("--model", "{model}", "--served-model-name", "{name}"),
             *("--host", "{host}", "--port", "{port}"),
@@ -124,21 +124,21 @@ VLLM = Recipe(
         "max_concurrency": _argument("--max-num-seqs"),
         "tensor_parallel": _argument("--tensor-parallel-size"),
         "memory_fraction": _argument("--gpu-memory-utilization"),
-        "cpu_kv_cache_gib": Way(env={"VLLM_CPU_KVCACHE_SPACE": VALUE}),
+        "cpu_kv_cache_gib": LaunchFragment(env={"VLLM_CPU_KVCACHE_SPACE": VALUE}),
         "enforce_eager": _flag("--enforce-eager"),
         "revision": _argument("--revision"),
         "trust_remote_code": _flag("--trust-remote-code"),
     },
     precisions={
-        **{name: Way(arguments=("--dtype", dtype)) for name, dtype in DTYPES.items()},
+        **{name: LaunchFragment(arguments=("--dtype", dtype)) for name, dtype in DTYPES.items()},
         **{
-            name: Way(arguments=("--quantization", name))
+            name: LaunchFragment(arguments=("--quantization", name))
             for name in ("fp8", "awq", "gptq", "compressed-tensors", "bitsandbytes")
         },
     },
     prefix_cache={"cold": _flag("--no-enable-prefix-caching"), "warm": _flag("--enable-prefix-caching")},
-    forced=Way(body=EXACT),
-    key=Way(env={"VLLM_API_KEY": "{key}"}),
+    forced=LaunchFragment(body=EXACT),
+    key=LaunchFragment(env={"VLLM_API_KEY": "{key}"}),
     health="/health",
     metrics="/metrics",
     versions=(("/version", "version"),),
@@ -148,7 +148,7 @@ SGLANG = Recipe(
     engine="sglang",
     program=(PYTHON, "-m", "sglang.launch_server"),
     install="pip install 'sglang[all]', or executable= with the Python of the environment that has it",
-    base=Way(
+    base=LaunchFragment(
         arguments=(
             *("--model-path", "{model}", "--served-model-name", "{name}"),
             *("--host", "{host}", "--port", "{port}"),
@@ -165,15 +165,15 @@ SGLANG = Recipe(
         "trust_remote_code": _flag("--trust-remote-code"),
     },
     precisions={
-        **{name: Way(arguments=("--dtype", dtype)) for name, dtype in DTYPES.items()},
+        **{name: LaunchFragment(arguments=("--dtype", dtype)) for name, dtype in DTYPES.items()},
         **{
-            name: Way(arguments=("--quantization", name))
+            name: LaunchFragment(arguments=("--quantization", name))
             for name in ("fp8", "awq", "gptq", "compressed-tensors", "bitsandbytes", "w8a8_int8")
         },
     },
-    prefix_cache={"cold": _flag("--disable-radix-cache"), "warm": Way()},
-    forced=Way(body=EXACT),
-    key=Way(arguments=("--api-key", "{key}")),
+    prefix_cache={"cold": _flag("--disable-radix-cache"), "warm": LaunchFragment()},
+    forced=LaunchFragment(body=EXACT),
+    key=LaunchFragment(arguments=("--api-key", "{key}")),
     health="/health",
     metrics="/metrics",
     versions=(("/server_info", "version"), ("/get_server_info", "version")),
@@ -183,7 +183,7 @@ TENSORRT_LLM = Recipe(
     engine="tensorrt-llm",
     program=("trtllm-serve",),
     install="pip install tensorrt-llm (a CUDA GPU is needed), or executable= with the path of trtllm-serve",
-    base=Way(
+    base=LaunchFragment(
         arguments=(
             *("{model}", "--host", "{host}", "--port", "{port}"),
             *("--extra_llm_api_options", f"{{folder}}/{OPTIONS_FILE}"),
@@ -194,19 +194,19 @@ TENSORRT_LLM = Recipe(
         "max_concurrency": _argument("--max_batch_size"),
         "tensor_parallel": _argument("--tp_size"),
         # not by its argument: an entry of the file's kv_cache_config replaces what arguments say
-        "memory_fraction": Way(config={"kv_cache_config.free_gpu_memory_fraction": VALUE}),
+        "memory_fraction": LaunchFragment(config={"kv_cache_config.free_gpu_memory_fraction": VALUE}),
         "trust_remote_code": _flag("--trust_remote_code"),
     },
     precisions={
-        **{name: Way(config={"dtype": dtype}) for name, dtype in DTYPES.items()},
-        "fp8": Way(config={"quant_config.quant_algo": "FP8"}),
-        "nvfp4": Way(config={"quant_config.quant_algo": "NVFP4"}),
+        **{name: LaunchFragment(config={"dtype": dtype}) for name, dtype in DTYPES.items()},
+        "fp8": LaunchFragment(config={"quant_config.quant_algo": "FP8"}),
+        "nvfp4": LaunchFragment(config={"quant_config.quant_algo": "NVFP4"}),
     },
     prefix_cache={
-        "cold": Way(config={"kv_cache_config.enable_block_reuse": False}),
-        "warm": Way(config={"kv_cache_config.enable_block_reuse": True}),
+        "cold": LaunchFragment(config={"kv_cache_config.enable_block_reuse": False}),
+        "warm": LaunchFragment(config={"kv_cache_config.enable_block_reuse": True}),
     },
-    forced=Way(body=EXACT),
+    forced=LaunchFragment(body=EXACT),
     health="/health",
     metrics="/metrics",
     versions=(("/version", "version"),),
@@ -217,7 +217,7 @@ LLAMA_SERVER = Recipe(
     engine="llama.cpp",
     program=("llama-server",),
     install="brew install llama.cpp or a release of llama.cpp, or executable= with the path of llama-server",
-    base=Way(
+    base=LaunchFragment(
         arguments=(
             *("--model", "{model}", "--alias", "{name}"),
             *("--host", "{host}", "--port", "{port}", "--metrics", "--no-context-shift"),
@@ -231,9 +231,12 @@ LLAMA_SERVER = Recipe(
         "gpu_layers": _argument("--n-gpu-layers"),
     },
     precisions=THE_FILES,
-    prefix_cache={"cold": Way(body=LLAMA_CPP.cold or {}), "warm": Way(body={"cache_prompt": True})},
-    forced=Way(body=LLAMA_CPP.forced),
-    key=Way(env={"LLAMA_API_KEY": "{key}"}),
+    prefix_cache={
+        "cold": LaunchFragment(body=LLAMA_CPP.cold or {}),
+        "warm": LaunchFragment(body={"cache_prompt": True}),
+    },
+    forced=LaunchFragment(body=LLAMA_CPP.forced),
+    key=LaunchFragment(env={"LLAMA_API_KEY": "{key}"}),
     health="/health",
     metrics="/metrics",
     versions=(("/props", "build_info"),),
@@ -264,7 +267,7 @@ LLAMA_CPP_PYTHON = Recipe(
     install="pip install 'llama-cpp-python[server]' or install llama-server; or name one with executable=",
     # a second request would end the first, repetitions are penalised, and HOST and PORT of the
     # environment win over its arguments, unless told otherwise
-    base=Way(
+    base=LaunchFragment(
         arguments=(
             *("--model", "{model}", "--model_alias", "{name}"),
             *("--host", "{host}", "--port", "{port}", "--interrupt_requests", "false"),
@@ -278,9 +281,9 @@ LLAMA_CPP_PYTHON = Recipe(
         "gpu_layers": _argument("--n_gpu_layers"),
     },
     precisions=THE_FILES,
-    prefix_cache={"cold": Way(env={COLD: "cold"}), "warm": Way(env={COLD: "warm"})},
-    forced=Way(body=LLAMA_CPP_SERVER.forced),
-    key=Way(env={"API_KEY": "{key}"}),
+    prefix_cache={"cold": LaunchFragment(env={COLD: "cold"}), "warm": LaunchFragment(env={COLD: "warm"})},
+    forced=LaunchFragment(body=LLAMA_CPP_SERVER.forced),
+    key=LaunchFragment(env={"API_KEY": "{key}"}),
     versions=(("/openapi.json", "info", "version"),),
     count="/extras/tokenize/count",
     needs_gguf=True,

@@ -30,7 +30,7 @@ LARGEST_LOGPROB = 0.001
 """That of a certain token is zero, but for the rounding of some precisions."""
 
 
-class Listed(NamedTuple):
+class ListedToken(NamedTuple):
     """One token that a server lists at a place of a prompt."""
 
     logprob: float
@@ -97,15 +97,15 @@ class ServerScorer:
         self._client.close()
 
 
-def _listed(place: Mapping[str, Mapping[str, Any]]) -> dict[int, Listed]:
+def _listed(place: Mapping[str, Mapping[str, Any]]) -> dict[int, ListedToken]:
     return {token_id(int(token)): _as_listed(found) for token, found in place.items()}
 
 
-def _as_listed(found: Mapping[str, Any]) -> Listed:
+def _as_listed(found: Mapping[str, Any]) -> ListedToken:
     """One token of a place; raises ValueError where its numbers cannot be what they should be."""
     logprob, rank = float(found["logprob"]), found["rank"]
     if isnan(logprob) or logprob > LARGEST_LOGPROB:
         raise ValueError(f"{logprob} is not a log-probability")
     if type(rank) is not int or rank < 0:
         raise ValueError(f"{rank!r} is not a rank")
-    return Listed(logprob, rank)
+    return ListedToken(logprob, rank)

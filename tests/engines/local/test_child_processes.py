@@ -18,10 +18,10 @@ pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="reads /
 
 PARENT = """
 import os, signal, subprocess, sys
-from pytest_llmspeed.engines.local.child_watchdog import OrphanGuard
+from pytest_llmspeed.engines.local.child_watchdog import ChildWatchdog
 quiet = subprocess.DEVNULL
 early = subprocess.Popen(["sleep", "60"], stdout=quiet)
-guard = OrphanGuard()
+guard = ChildWatchdog()
 shell = subprocess.Popen(["sh", "-c", "sleep 60 >&2 & echo $!; wait"], stdout=subprocess.PIPE, text=True)
 below = int(shell.stdout.readline())
 if {settled}:
@@ -35,8 +35,8 @@ KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
 
 FORKING = """
 import os, signal, time
-from pytest_llmspeed.engines.local.child_watchdog import OrphanGuard
-guard = OrphanGuard()
+from pytest_llmspeed.engines.local.child_watchdog import ChildWatchdog
+guard = ChildWatchdog()
 if (below := os.fork()) == 0:
     os.close(1)
     time.sleep(60)

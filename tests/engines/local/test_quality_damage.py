@@ -15,7 +15,7 @@ from pytest_llmspeed import EngineSpec
 from pytest_llmspeed.engines.local._tiny import TinyEngine
 from pytest_llmspeed.quality.answers import Baseline, PlannedCheck
 from pytest_llmspeed.quality.checks import findings_of
-from pytest_llmspeed.quality.findings import SetFindings, Word
+from pytest_llmspeed.quality.findings import QualityStatus, SetFindings
 from pytest_llmspeed.quality.probe import Probe
 from pytest_llmspeed.quality.prompts import PromptSet, QualityPrompt
 from pytest_llmspeed.quality.snapshot import baseline_of, to_stored
@@ -95,13 +95,13 @@ def checked(request: pytest.FixtureRequest, loop: LoopThread) -> Checked:
 def test_an_unchanged_engine_passes(checked: Checked) -> None:
     """Every rung but those that need expectations."""
     found = checked.found()
-    assert found.word is Word.PASSED
-    assert {finding.rung: finding.word for finding in found.rungs} == {
-        "contracts": Word.SKIPPED,
-        "self-consistency": Word.PASSED,
-        "log-probabilities": Word.PASSED,
-        "divergence": Word.PASSED,
-        "task score": Word.SKIPPED,
+    assert found.status is QualityStatus.PASSED
+    assert {finding.rung: finding.status for finding in found.rungs} == {
+        "contracts": QualityStatus.SKIPPED,
+        "self-consistency": QualityStatus.PASSED,
+        "log-probabilities": QualityStatus.PASSED,
+        "divergence": QualityStatus.PASSED,
+        "task score": QualityStatus.SKIPPED,
     }
 
 

@@ -17,7 +17,7 @@ from pytest_llmspeed.engines.local.vllm_arguments import (
     precision_that_runs,
     prefix_cache_that_runs,
 )
-from pytest_llmspeed.engines.local.vllm_output import Answer
+from pytest_llmspeed.engines.local.vllm_output import VLLMAnswer
 from pytest_llmspeed.engines.registry import BUILT_IN, Registry
 from pytest_llmspeed.metrics.sample import sample_of
 
@@ -61,7 +61,7 @@ class Tokenizer:
 
 def answered(*outputs: Any, one_token_a_yield: bool = True, on_event: Any = None) -> Any:
     """The exchange of outputs that came 10 ms apart."""
-    answer = Answer(Request("hello"), Tokenizer(), T0, one_token_a_yield, on_event)
+    answer = VLLMAnswer(Request("hello"), Tokenizer(), T0, one_token_a_yield, on_event)
     for place, each in enumerate(outputs, 1):
         answer.take(T0 + place / 100, each)
     return answer.exchange()

@@ -13,25 +13,25 @@ from pytest_llmspeed.engines.model_files import ModelSource
 from pytest_llmspeed.engines.servers import recipes
 from pytest_llmspeed.engines.servers._server import LlamaCppServer
 from pytest_llmspeed.engines.servers.custom_server import own_server
-from pytest_llmspeed.engines.servers.launch import Launch, Order, Place, ServerOptions, launch
+from pytest_llmspeed.engines.servers.launch import Launch, LaunchPlace, LaunchRequest, ServerOptions, launch
 from pytest_llmspeed.engines.servers.recipes import Recipe
 from pytest_llmspeed.errors import EngineError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PLACE = Place(port=8123, key="secret", folder="/tmp/f", container="box")
+PLACE = LaunchPlace(port=8123, key="secret", folder="/tmp/f", container="box")
 
 
 def launched(recipe: Recipe, precision: str | None = None, **options: Any) -> Launch:
-    order = Order.of(EngineSpec.of("some-server", "org/model", precision, options), recipe)
+    order = LaunchRequest.of(EngineSpec.of("some-server", "org/model", precision, options), recipe)
     return launch(order, PLACE)
 
 
 def launched_gguf(recipe: Recipe, **options: Any) -> Launch:
     source = ModelSource("m.gguf", "/models", {"gguf_file": "m.gguf"}, "f1")
     spec = EngineSpec.of("some-server", "/models/m.gguf", None, options)
-    return launch(Order(spec, recipe, ServerOptions.of(options), source), PLACE)
+    return launch(LaunchRequest(spec, recipe, ServerOptions.of(options), source), PLACE)
 
 
 def words(launch: Launch) -> str:
