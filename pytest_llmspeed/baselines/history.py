@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -35,10 +36,17 @@ class _Environment:
 
 
 class History:
-    """A store as the judgement sees it. Nothing that this run writes is seen in it."""
+    """A store as the judgement sees it. Nothing that this run writes is seen in it.
 
-    def __init__(self, store: FolderStore) -> None:
-        self._store = store
+    `not_counted` is entered around each read: what is read is not part of an engine's memory.
+    """
+
+    def __init__(
+        self,
+        store: FolderStore,
+        not_counted: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self._store, self._not_counted = store, not_counted
         self._loaded: dict[str, _Environment] = {}
 
     def window(self, record: TestRecord) -> Window:
@@ -108,7 +116,8 @@ class History:
 
     def _of(self, environment: str) -> _Environment:
         if environment not in self._loaded:
-            self._loaded[environment] = self._load(environment)
+            with self._not_counted():
+                self._loaded[environment] = self._load(environment)
         return self._loaded[environment]
 
     def _load(self, environment: str) -> _Environment:

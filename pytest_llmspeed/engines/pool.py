@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 
-from pytest_llmspeed.engines.base import Engine, EngineSpec, is_alive
+from pytest_llmspeed.engines.base import Engine, EngineSpec, Served, is_alive
 from pytest_llmspeed.engines.registry import Registry
 from pytest_llmspeed.errors import EngineError, hides_our_frames
 from pytest_llmspeed.system import clock
@@ -67,6 +68,15 @@ class Pool:
         """Return what is known of a leased engine."""
         return next((each for each in self._alive.values() if each.engine is engine), Running(engine))
 
+    @contextmanager
+    def not_counted(self) -> Iterator[None]:
+        """Keep what this process loads in the block out of the memory of every running engine."""
+        with ExitStack() as uncounted:
+            for running in self._alive.values():
+                if running.memory:
+                    uncounted.enter_context(running.memory.not_counted())
+            yield
+
     def _started(self, spec: EngineSpec) -> Running:
         if spec in self._failed:
             reason = self._failed[spec].partition("\n")[0]
@@ -119,5 +129,14 @@ def _loaded(kind: type[Engine], spec: EngineSpec) -> Running:
     memory, before_s = MemoryWatch(), clock.now_s()
     engine = kind.start(spec)
     load_s = clock.now_s() - before_s
-    give_back_unused()  # what only the load needed is no memory of the engine at work
-    return Running(engine, load_s, memory)
+    give_back_unused()  # what only the load needed does not count as memory of the engine at work
+    return Running(engine, load_s, _watch_of_server(engine) if isinstance(engine, Served) else memory)
+
+
+def _watch_of_server(engine: Engine) -> MemoryWatch | None:
+    """Return a watch on a server's own processes, so that clients and load workers here do not count.
+
+    None if the server's processes are not known, as in a container.
+    """
+    root = getattr(engine, "root_process", None)
+    return None if root is None else MemoryWatch.of_process(root)

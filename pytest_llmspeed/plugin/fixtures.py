@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from pytest_llmspeed.client import LLMClient
     from pytest_llmspeed.engines.base import Engine, EngineSpec
     from pytest_llmspeed.plugin.state import TestState
+    from pytest_llmspeed.quality.answers import CheckedSet
     from pytest_llmspeed.run.run import Run
     from pytest_llmspeed.system.cpu import CPUWatch
     from pytest_llmspeed.system.lock import DeviceLock
@@ -156,6 +158,12 @@ def llm_client(request: pytest.FixtureRequest, llm_backend: Engine) -> Iterator[
         run.pool.loop,
         lambda plan: history.answers(environment, identity, llm_backend.backend, plan),
     )
+
+    def quality_check(prompts: str | Path | None, asked: Mapping[str, Any]) -> CheckedSet:
+        with run.pool.not_counted():
+            plan = run.quality_sets.plan(prompts, folder, asked)
+        return probe.check(plan)
+
     state.recorder, state.probe = Recorder(_cpu_watch(llm_backend, run.settings.busy_share)), probe
     client = LLMClient(
         llm_backend,
@@ -163,7 +171,8 @@ def llm_client(request: pytest.FixtureRequest, llm_backend: Engine) -> Iterator[
         state.recorder,
         lambda: state_of(request.node).budgets,
         smoke=run.settings.rounds,
-        quality_check=lambda prompts, asked: probe.check(run.quality_sets.plan(prompts, folder, asked)),
+        quality_check=quality_check,
+        not_counted=run.pool.not_counted,
     )
     yield client
     client.close()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,10 +33,16 @@ class Results:
     the order of tests, nor on what this run will store.
     """
 
-    def __init__(self, settings: Settings, store: FolderStore, facts: RunRecord) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: FolderStore,
+        facts: RunRecord,
+        not_counted: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self._settings = settings
         self._facts = facts
-        self.history = History(store)
+        self.history = History(store, not_counted)
         self.records: dict[str, TestRecord] = {}
         self.failed: dict[str, str] = {}
         self.failed_bodies: set[str] = set()

@@ -21,6 +21,14 @@ from pytest_llmspeed.settings import Settings
 from pytest_llmspeed.system import clock, machine
 from pytest_llmspeed.system.environment import environment_name
 
+LIBRARIES = (
+    "numpy",
+    "scipy.special",
+    "scipy.stats",
+    "pytest_llmspeed.client",
+    "pytest_llmspeed.quality.probe",
+)
+
 
 class Run:
     """One pytest invocation, or one worker of it."""
@@ -57,7 +65,7 @@ class Run:
     @cached_property
     def results(self) -> Results:
         """What the tests of this run recorded, and how it was judged."""
-        return Results(self.settings, self._store, self.facts)
+        return Results(self.settings, self._store, self.facts, self.pool.not_counted)
 
     @cached_property
     def output(self) -> Output:
@@ -76,8 +84,8 @@ class Run:
 
     @staticmethod
     def load_libraries() -> None:
-        """Import what the judgement needs: before an engine starts, whose memory would seem to hold it."""
-        for library in ("numpy", "scipy.special", "scipy.stats"):
+        """Import what measuring and judging need before an engine starts, or it counts as its memory."""
+        for library in LIBRARIES:
             import_module(library)
 
     def environment_of(self, engine: Engine) -> str:

@@ -25,6 +25,15 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = hides_our_frames
 
+LOADED_AT_FIRST_USE = ("openai", "openai.resources.chat", "openai.resources.responses")
+"""The modules of the SDK that its clients import when they are made, or when first asked for."""
+
+
+def load_sdk() -> None:
+    """Import the SDK with what its clients would import later."""
+    for module in LOADED_AT_FIRST_USE:
+        import_module(module)
+
 
 class SDKClients:
     """Clients whose every call is recorded; made when first asked for, and again if they were closed.

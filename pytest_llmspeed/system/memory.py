@@ -10,6 +10,8 @@ import gc
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,28 +25,58 @@ MIB = 2**20
 class MemoryWatch:
     """Tells how high the memory of an engine rose, above what was resident before its start.
 
-    Made before the engine starts. `forget_peak` lets the peak begin anew.
+    Made before the engine starts. `forget_peak` lets the peak begin anew. `root` is the process whose tree
+    is watched, by default this one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, root: int | None = None) -> None:
         give_back_unused()
-        self._before_mib = _resident_mib("VmRSS")
+        self._root = os.getpid() if root is None else root
+        self._before_mib = _resident_mib("VmRSS", self._root)
+        self._highest_before_mib = 0.0
         self._forgotten = False
+
+    @classmethod
+    def of_process(cls, root: int) -> MemoryWatch:
+        """Return a watch on a process that the engine started, with all that it holds already."""
+        watch = cls(root)
+        watch._before_mib = None if watch._before_mib is None else 0.0
+        return watch
 
     def forget_peak(self) -> None:
         """Let the peak begin anew at what is held now."""
         if torch := _torch_on_gpu():
             for device in range(torch.cuda.device_count()):
                 torch.cuda.reset_peak_memory_stats(device)
-        forgotten = [_forget_peak(pid) for pid in processes.numbers_of_tree(os.getpid())]
+        self._highest_before_mib = 0.0
+        self._forget_resident_peak()
+
+    @contextmanager
+    def not_counted(self) -> Iterator[None]:
+        """Keep what is loaded in the block out of the engine's memory, also what is freed again."""
+        give_back_unused()  # what is free here is not to make room for what is loaded
+        self._highest_before_mib = self.peak_mib() or 0.0
+        at_start_mib = _resident_mib("VmRSS", self._root)
+        try:
+            yield
+        finally:
+            give_back_unused()
+            at_end_mib = _resident_mib("VmRSS", self._root)
+            if self._before_mib is not None and at_start_mib is not None and at_end_mib is not None:
+                self._before_mib += max(0.0, at_end_mib - at_start_mib)
+            if self._forgotten:
+                self._forget_resident_peak()
+
+    def _forget_resident_peak(self) -> None:
+        forgotten = [_forget_peak(pid) for pid in processes.numbers_of_tree(self._root)]
         self._forgotten = all(forgotten)
 
     def peak_mib(self) -> float | None:
         """The most memory held since `forget_peak`, less what was held before the engine; None if unknown."""
-        peak_mib = _resident_mib("VmHWM")
+        peak_mib = _resident_mib("VmHWM", self._root)
         if not self._forgotten or peak_mib is None or self._before_mib is None:
             return None
-        return max(0.0, peak_mib - self._before_mib)
+        return max(self._highest_before_mib, peak_mib - self._before_mib)
 
     @staticmethod
     def gpu_peak_mib() -> float | None:
@@ -62,9 +94,9 @@ def _torch_on_gpu() -> Any | None:
     return torch if torch is not None and torch.cuda.is_initialized() else None
 
 
-def _resident_mib(field: str) -> float | None:
-    """The sum of a field of /proc/PID/status over this process and all below it."""
-    found = [_status_kib(pid, field) for pid in processes.numbers_of_tree(os.getpid())]
+def _resident_mib(field: str, root: int) -> float | None:
+    """The sum of a field of /proc/PID/status over a process and all below it."""
+    found = [_status_kib(pid, field) for pid in processes.numbers_of_tree(root)]
     known = [kib for kib in found if kib is not None]
     return sum(known) / 1024 if known else None
 

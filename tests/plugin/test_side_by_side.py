@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
+import pytest
 from helpers.project import shows
 
 if TYPE_CHECKING:
@@ -86,3 +88,42 @@ def test_memory_and_load_time_of_a_real_engine(project: Project) -> None:
         (kept,) = test["budgets"]
         assert 1 < kept["observed"] == test["measurement"]["peak_memory_mib"] < 500
         assert 0 < test["backend"]["load_s"] < 60
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="read from /proc")
+def test_the_sdk_and_the_stored_baseline_are_not_the_engines_memory(project: Project) -> None:
+    """A test that imports the SDK and one that follows a large store hold what a plain test holds."""
+    project.write(
+        """
+        import pytest
+        from pytest_llmspeed.baselines import store
+
+        load = store.FolderStore.load
+
+        @pytest.fixture(autouse=True, scope="module")
+        def large_store():
+            def large(self, environment):
+                store.held = bytearray(b"x") * (200 * 2**20)
+                return load(self, environment)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(store.FolderStore, "load", large)
+                yield
+                del store.held
+
+        pytestmark = pytest.mark.llm_backend("tiny")
+
+        def test_1_plain(llm_client): llm_client.generate("x", max_tokens=4)
+
+        def test_2_after_the_store_was_read(llm_client): llm_client.generate("x", max_tokens=4)
+
+        def test_3_sdk(llm_client):
+            llm_client.openai.chat.completions.create(
+                model="tiny", messages=[{"role": "user", "content": "x"}], max_tokens=4
+            )
+        """
+    )
+    project.pytester.runpytest_subprocess("--llmspeed-json=report.json").assert_outcomes(passed=3)
+    plain, stored, sdk = (test["measurement"]["peak_memory_mib"] for test in project.report["tests"])
+    assert stored == pytest.approx(plain, abs=15)
+    assert sdk == pytest.approx(plain, abs=15)
