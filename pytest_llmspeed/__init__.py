@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pytest_llmspeed.engines.backend import Backend as Backend
     from pytest_llmspeed.engines.base import Engine as Engine
     from pytest_llmspeed.engines.base import EngineSpec as EngineSpec
-    from pytest_llmspeed.engines.base import TokenScorer as TokenScorer
     from pytest_llmspeed.engines.token_scores import TokenScores as TokenScores
     from pytest_llmspeed.errors import EngineError as EngineError
     from pytest_llmspeed.errors import GenerationError as GenerationError
@@ -65,7 +64,6 @@ _HOMES = {
     "Rate": "load.arrivals",
     "Request": "metrics.exchange",
     "Sample": "metrics.sample",
-    "TokenScorer": "engines.base",
     "TokenScores": "engines.token_scores",
     "Trace": "load.trace",
     "Usage": "metrics.exchange",

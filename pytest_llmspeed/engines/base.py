@@ -1,14 +1,17 @@
-"""What an engine is: the protocol that built-in and third-party engines keep, and its hashable spec."""
+"""What an engine is: the base class of built-in and third-party engines, and its hashable spec."""
 
 from __future__ import annotations
 
 import json
+import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pytest_llmspeed.engines.backend import Backend
 from pytest_llmspeed.engines.token_scores import TokenScores
+from pytest_llmspeed.errors import EngineError
 from pytest_llmspeed.metrics.exchange import Event, Exchange, Request
 from pytest_llmspeed.system.environment import Hardware
 
@@ -44,82 +47,100 @@ class EngineSpec:
         """A short name for test ids and messages, as in `vllm-bf16`."""
         return self.backend if self.precision == AUTO else f"{self.backend}-{self.precision}"
 
+    def required_model(self) -> str:
+        """Return the model; raises `EngineError` if none is named."""
+        if self.model:
+            return self.model
+        raise EngineError(
+            f"backend {self.backend!r} needs a model: set llmspeed_model, --llmspeed-model or model= in the "
+            "llm_backend mark to a hub id, a folder or a .gguf file"
+        )
 
-class Engine(Protocol):
-    """A running engine.
 
-    `precisions` are those that it can be asked for, `options` the names of its own options
-    (`ANY_OPTION` if its library checks them). `device` says what it occupies: of the engines of
-    one device a single one is alive at a time; None for an engine that occupies nothing here.
-    A class may also have a class method `check(spec)`, which raises `EngineError` for what shows before
-    anything is imported (a model that is not there), another, `libraries(spec)`, which names what is
-    imported before its load time and memory count, and `prefix_caches`, the values of its option
-    `prefix_cache`.
+class Engine(ABC):
+    """A running engine: the base class of the built-in ones and of your own.
 
-    An engine whose work is done by child processes has two attributes more: `alive`, False once they
-    have died, and `root_process`, the process that they descend from (None where that cannot be told).
-    `max_concurrency`, an attribute of the class or the engine, says how many requests it serves at a
-    time (None: as many as come); an engine without it serves one.
+    A subclass implements `start` and `exchange`. Everything else has a default, which fits an engine that
+    runs in this process and serves one request at a time.
     """
 
-    precisions: ClassVar[tuple[str, ...]]
-    options: ClassVar[frozenset[str]]
-    device: ClassVar[str | None]
+    precisions: ClassVar[tuple[str, ...]] = ()
+    """The precisions that can be requested, besides "auto"."""
+    options: ClassVar[frozenset[str]] = frozenset()
+    """The names of the engine's own options; `ANY_OPTION` if its library checks them."""
+    prefix_caches: ClassVar[tuple[str, ...] | None] = None
+    """The values that the option `prefix_cache` takes; None: they are not checked."""
+    needs_model: ClassVar[bool] = False
+    """True if a test that names no model is refused at collection."""
+    device: ClassVar[str | None] = "local"
+    """The device it occupies, where it is the only engine alive at a time; None if it occupies none."""
 
+    max_concurrency: int | None = 1
+    """The number of requests the engine serves at a time; None: it has no limit of its own."""
     backend: Backend
     hardware: Hardware
 
     @classmethod
-    def start(cls, spec: EngineSpec) -> Engine:
-        """Return the engine, loaded; raises `EngineError` that names the fix. Heavy imports go here."""
-        ...
+    def libraries(cls, spec: EngineSpec) -> tuple[str, ...]:  # noqa: ARG003  (for those that need it)
+        """Return the modules to import before the load time and memory of an engine count."""
+        return ()
 
+    @classmethod
+    def check(cls, spec: EngineSpec) -> None:  # noqa: ARG003  (for those that need it)
+        """Raise `EngineError` for what shows before anything is imported, such as a missing file."""
+        return
+
+    @classmethod
+    @abstractmethod
+    def start(cls, spec: EngineSpec) -> Self:
+        """Return the engine, loaded; raises `EngineError` that names the fix. Heavy imports go here."""
+
+    @abstractmethod
     async def exchange(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Exchange:
         """Answer one request. A failed request is an `Exchange` with its error, not an exception.
 
-        t0 and all stamps are of `pytest_llmspeed.system.clock.now_s`. `on_event`, where given, is
-        called in the running loop with each event as it comes, after its stamp, and with all of them
-        before this returns. An engine may leave it out: its answers then reach SDK clients whole.
+        t0 and all stamps are of `pytest_llmspeed.system.clock.now_s`. `on_event`, if given, is called in
+        the running loop with each event as it comes, after its stamp, and with all of them before this
+        returns. If the engine never calls it, its answers reach SDK clients whole.
         """
-        ...
 
-    async def close(self) -> None:
-        """Let go of all that the engine holds."""
-        ...
-
-
-def is_alive(engine: Engine) -> bool:
-    """Return False if the engine runs in child processes that have died."""
-    return bool(getattr(engine, "alive", True))
-
-
-@runtime_checkable
-class TokenScorer(Protocol):
-    """An engine that can say how likely given tokens are: what the quality check asks, beyond answers.
-
-    Its exchanges carry `token_ids`. An attribute `can_score` is False where the server behind it cannot.
-    """
+    @property
+    def can_score(self) -> bool:
+        """True if `score` works: by default, if the class implements it."""
+        return type(self).score is not Engine.score
 
     async def score(self, request: Request, token_ids: Sequence[int], top: int) -> TokenScores:
         """Return the scores of `token_ids` as the answer to a request, with the `top` likeliest of each.
 
-        The prompt is made as for `exchange`, so that both see the same tokens before the answer.
-        Raises `GenerationError`.
+        Quality checks use them. The prompt is made as for `exchange`, so that both see the same tokens
+        before the answer, and exchanges carry `token_ids`. Raises `GenerationError`.
         """
-        ...
+        raise NotImplementedError
+
+    @property
+    def alive(self) -> bool:
+        """False once the processes that do the engine's work have died: the next test gets a new engine."""
+        return True
+
+    @property
+    def root_process(self) -> int | None:
+        """The process whose descendants do the work; None if it is unknown, or on another machine."""
+        return os.getpid() if self.hardware.remote is None else None
+
+    async def close(self) -> None:  # noqa: B027  (nothing to release is a fine default)
+        """Release everything the engine holds."""
 
 
-def scorer_of(engine: Engine) -> TokenScorer | None:
-    """Return the engine if it can score tokens."""
-    return engine if isinstance(engine, TokenScorer) and getattr(engine, "can_score", True) else None
+class ServedEngine(Engine):
+    """An engine reached over HTTP: loads and SDK clients talk to its server, not through `exchange`."""
 
+    max_concurrency = None
 
-@runtime_checkable
-class Served(Protocol):
-    """An engine that is reached over HTTP: loads and SDK clients go to its server, past `exchange`."""
+    @property
+    @abstractmethod
+    def target(self) -> Target:
+        """The server, and how it is asked."""
 
-    target: Target
-
+    @abstractmethod
     async def completed(self, found: Exchange) -> Exchange:
-        """Return the engine's last word on an answer that went past it: token counts, reasons."""
-        ...
+        """Return an answer that bypassed `exchange`, with the engine's token counts and reasons added."""

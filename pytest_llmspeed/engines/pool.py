@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 
-from pytest_llmspeed.engines.base import Engine, EngineSpec, Served, is_alive
+from pytest_llmspeed.engines.base import Engine, EngineSpec, ServedEngine
 from pytest_llmspeed.engines.registry import Registry
 from pytest_llmspeed.errors import EngineError, hides_our_frames
 from pytest_llmspeed.system import clock
@@ -55,7 +55,7 @@ class Pool:
         One that died meanwhile is started anew. Raises `EngineError`; a spec that failed to start once
         is not tried again in this run.
         """
-        if spec in self._alive and not is_alive(self._alive[spec].engine):
+        if spec in self._alive and not self._alive[spec].engine.alive:
             self._stop(spec)
         if spec not in self._alive:
             self._alive[spec] = self._started(spec)
@@ -121,8 +121,7 @@ def _loaded(kind: type[Engine], spec: EngineSpec) -> Running:
 
     Its libraries are imported first: they are loaded once a run, which only its first engine would pay.
     """
-    libraries = getattr(kind, "libraries", None)
-    for library in libraries(spec) if libraries else ():
+    for library in kind.libraries(spec):
         with suppress(ImportError), warnings.catch_warnings():  # the start will say what to install
             warnings.simplefilter("ignore")  # a library's own deprecations, which settings may make errors
             import_module(library)
@@ -130,13 +129,13 @@ def _loaded(kind: type[Engine], spec: EngineSpec) -> Running:
     engine = kind.start(spec)
     load_s = clock.now_s() - before_s
     give_back_unused()  # what only the load needed does not count as memory of the engine at work
-    return Running(engine, load_s, _watch_of_server(engine) if isinstance(engine, Served) else memory)
+    return Running(engine, load_s, _watch_of_server(engine) if isinstance(engine, ServedEngine) else memory)
 
 
-def _watch_of_server(engine: Engine) -> MemoryWatch | None:
+def _watch_of_server(engine: ServedEngine) -> MemoryWatch | None:
     """Return a watch on a server's own processes, so that clients and load workers here do not count.
 
     None if the server's processes are not known, as in a container.
     """
-    root = getattr(engine, "root_process", None)
+    root = engine.root_process
     return None if root is None else MemoryWatch.of_process(root)

@@ -69,11 +69,16 @@ class Registry:
             raise EngineError(self.unknown(name))
         module, _, attribute = self._targets[name].partition(":")
         try:
-            found: type[Engine] = getattr(import_module(module), attribute)
+            found: object = getattr(import_module(module), attribute)
         except (ImportError, AttributeError) as error:
             raise EngineError(
                 f"backend {name!r} cannot be loaded from {self._targets[name]!r}: {error}"
             ) from error
+        if not (isinstance(found, type) and issubclass(found, Engine)):
+            raise EngineError(
+                f"backend {name!r}: {self._targets[name]!r} is not a subclass of pytest_llmspeed.Engine; "
+                "derive it from that class"
+            )
         return found
 
     def problems(self, spec: EngineSpec) -> Iterator[str]:
@@ -132,12 +137,10 @@ class Registry:
 
 
 def _start_problem(engine: type[Engine], spec: EngineSpec) -> str | None:
-    """What an engine's `check` says; that of a base does not count for a class with its own start."""
-    starts = next((base for base in getattr(engine, "__mro__", ()) if "start" in vars(base)), None)
-    if starts is None or "check" not in vars(starts):
-        return None
     try:
-        engine.check(spec)  # type: ignore[attr-defined]
+        if engine.needs_model:
+            spec.required_model()
+        engine.check(spec)
     except EngineError as error:
         return str(error)
     return None
@@ -145,7 +148,7 @@ def _start_problem(engine: type[Engine], spec: EngineSpec) -> str | None:
 
 def _cache_problems(engine: type[Engine], spec: EngineSpec) -> Iterator[str]:
     """What is wrong with `prefix_cache=` for an engine that says in `prefix_caches` what it can do."""
-    known, asked = getattr(engine, "prefix_caches", None), spec.options.get("prefix_cache")
+    known, asked = engine.prefix_caches, spec.options.get("prefix_cache")
     if known is not None and asked is not None and asked not in known:
         yield f"backend {spec.backend!r} has no prefix_cache={asked!r}; known: {', '.join(known)}"
 

@@ -8,7 +8,7 @@ from math import ceil, inf
 from operator import index
 from typing import Any
 
-from pytest_llmspeed.engines.base import Engine
+from pytest_llmspeed.engines.base import Engine, ServedEngine
 from pytest_llmspeed.errors import LLMSpeedError, SettingsError, did_you_mean, hides_our_frames
 from pytest_llmspeed.load.arrivals import Rate
 from pytest_llmspeed.load.client_health import health_of
@@ -220,15 +220,9 @@ def _declared(asked: Mapping[str, Any], template: Request, label: str | None) ->
     return " ".join([*parts, *([f"label={label}"] if label else [])])
 
 
-def max_concurrency(engine: Engine) -> int | None:
-    """Return how many requests an engine serves at a time; None without a limit of its own."""
-    limit: int | None = getattr(engine, "max_concurrency", 1)
-    return limit
-
-
 def check_servable(load: Load, engine: Engine) -> None:
     """Raise `SettingsError` if the engine cannot serve as many requests at once as the load has."""
-    slots, limit = load.plan.slots, max_concurrency(engine)
+    slots, limit = load.plan.slots, engine.max_concurrency
     if slots is not None and limit is not None and slots > limit:
         many = "one request" if limit == 1 else f"{limit} requests"
         raise SettingsError(
@@ -254,14 +248,13 @@ def run_load(
     warm-up request was answered.
     """
     check_servable(load, engine)
-    limit = max_concurrency(engine)
-    target = getattr(engine, "target", None)
-    if target is None:
-        outcome = _run_here(load.plan, EngineSender(engine, limit, watch), loop)
+    limit = engine.max_concurrency
+    if isinstance(engine, ServedEngine):
+        outcome = run_watched(load.plan, engine.target, processes or workers_for(load.plan), watch)
     else:
-        outcome = run_watched(load.plan, target, processes or workers_for(load.plan), watch)
+        outcome = _run_here(load.plan, EngineSender(engine, limit, watch), loop)
     exchanges = [_read(sent, load.plan) for sent in outcome.sent]
-    if target is not None:
+    if isinstance(engine, ServedEngine):
         exchanges = loop.run(_completed(engine, exchanges))
     result = result_of(load, outcome, exchanges, recorder, queues_here=limit is not None)
     recorder.record_load(result, load.declared)
@@ -302,7 +295,7 @@ def _read(sent: LoadRequest, plan: LoadPlan) -> Exchange:
     return Exchange(request, sent.due_s or clock.now_s(), error=error)
 
 
-async def _completed(engine: Any, exchanges: Sequence[Exchange]) -> list[Exchange]:
+async def _completed(engine: ServedEngine, exchanges: Sequence[Exchange]) -> list[Exchange]:
     """The answers with what their engine adds to those that came over the wire: token counts, reasons."""
     return [await engine.completed(found) for found in exchanges]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -136,6 +137,7 @@ def _tell_now(config: pytest.Config, message: str) -> None:
 def llm_client(request: pytest.FixtureRequest, llm_backend: Engine) -> Iterator[LLMClient]:
     """The instrumented client: every request that it sends until the end of the test's body is measured."""
     from pytest_llmspeed.client import LLMClient
+    from pytest_llmspeed.engines.base import Engine
     from pytest_llmspeed.plugin.marks import identity_of, state_of
     from pytest_llmspeed.plugin.outcome import fail_if_wrong
     from pytest_llmspeed.plugin.state import run_of
@@ -144,7 +146,7 @@ def llm_client(request: pytest.FixtureRequest, llm_backend: Engine) -> Iterator[
 
     run, state = run_of(request.config), state_of(request.node)
     fail_if_wrong(state)
-    if not hasattr(llm_backend, "exchange"):
+    if not isinstance(llm_backend, Engine):
         pytest.fail(
             f"llm_client needs an engine, but the fixture llm_backend of this test is not the plugin's and "
             f"gives {llm_backend!r:.80}: rename that fixture or parameter, and choose engines by "
@@ -180,17 +182,9 @@ def llm_client(request: pytest.FixtureRequest, llm_backend: Engine) -> Iterator[
 
 def _cpu_watch(engine: Engine, busy_share: float) -> CPUWatch | None:
     """Return what tells the processor time that the engine loses to others; None where it cannot be told."""
-    from pytest_llmspeed.system import processes
     from pytest_llmspeed.system.cpu import CPUWatch
-    from pytest_llmspeed.system.environment import is_this_machine
 
-    remote, target = engine.hardware.remote, getattr(engine, "target", None)
-    if hasattr(engine, "root_process"):
-        root = engine.root_process
-    elif remote is None:
-        return CPUWatch(busy_share=busy_share)
-    elif target is not None and is_this_machine(remote):
-        root = processes.listener(target.base.port)
-    else:
+    root = engine.root_process
+    if root is None:
         return None
-    return None if root is None else CPUWatch(root, busy_share)
+    return CPUWatch(None if root == os.getpid() else root, busy_share)

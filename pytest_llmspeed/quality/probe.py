@@ -13,7 +13,7 @@ from math import isfinite
 from statistics import fmean
 from typing import TypeVar
 
-from pytest_llmspeed.engines.base import Engine, TokenScorer, scorer_of
+from pytest_llmspeed.engines.base import Engine
 from pytest_llmspeed.engines.token_scores import TokenScores
 from pytest_llmspeed.errors import GenerationError, hides_our_frames
 from pytest_llmspeed.metrics.exchange import Exchange, LimitField
@@ -104,11 +104,11 @@ class Probe:
         if width > 1:
             asked = self._asked_beside(asked, width)
         floor = None
-        if scorer := scorer_of(self._engine):
-            asked = [self._scored(scorer, each, baseline) for each in asked]
+        if self._engine.can_score:
+            asked = [self._scored(each, baseline) for each in asked]
             chosen = _enough(asked)
             for at_once in sorted({1, width}):
-                asked = self._scored_again(scorer, asked, chosen, at_once)
+                asked = self._scored_again(asked, chosen, at_once)
             floor = _floor(asked)
         answers = tuple(each.answer for each in asked)
         found = CheckedSet(plan.prompt_set.name, answers, floor, width, self._engine.backend.precision)
@@ -128,7 +128,7 @@ class Probe:
 
     def _width(self, asked: Sequence[_Asked]) -> int:
         """How many requests at once there can be: of a small set no more than it has to repeat."""
-        taken = getattr(self._engine, "max_concurrency", 1) or WIDEST
+        taken = self._engine.max_concurrency or WIDEST
         return max(1, min(taken, WIDEST, sum(each.can_repeat for each in asked)))
 
     def _answer(self, prompt: QualityPrompt, scorer: Scorer | None) -> CheckedAnswer:
@@ -190,32 +190,30 @@ class Probe:
     async def _together(self, group: Sequence[_Asked]) -> list[Exchange]:
         return await asyncio.gather(*(self._asked(each.prompt, 0) for each in group))
 
-    def _scored(self, engine: TokenScorer, asked: _Asked, baseline: Baseline) -> _Asked:
+    def _scored(self, asked: _Asked, baseline: Baseline) -> _Asked:
         """With the engine's scores of its own answer, and of the baseline's to the same prompt."""
         answer, before = asked.answer, baseline.answers.get(asked.prompt.hash)
         if not asked.can_repeat or not answer.token_ids:
             return asked
         try:
-            scores = self._scores(engine, asked.prompt, answer.token_ids)
+            scores = self._scores(asked.prompt, answer.token_ids)
             forced = None
             if before is not None and before.token_ids:
                 same = before.token_ids == answer.token_ids
-                forced = scores if same else self._scores(engine, asked.prompt, before.token_ids)
+                forced = scores if same else self._scores(asked.prompt, before.token_ids)
         except GenerationError as error:
             return asked.failed(f"its tokens cannot be scored: {error}")
         return _Asked(asked.prompt, replace(answer, scores=scores, forced=forced))
 
-    def _scores(self, engine: TokenScorer, prompt: QualityPrompt, tokens: Sequence[int]) -> TokenScores:
-        return self._loop.run(_scores(engine, prompt, tokens))
+    def _scores(self, prompt: QualityPrompt, tokens: Sequence[int]) -> TokenScores:
+        return self._loop.run(_scores(self._engine, prompt, tokens))
 
-    def _scored_again(
-        self, engine: TokenScorer, asked: Sequence[_Asked], chosen: Container[str], width: int
-    ) -> list[_Asked]:
+    def _scored_again(self, asked: Sequence[_Asked], chosen: Container[str], width: int) -> list[_Asked]:
         """Score the chosen of the engine's own answers once more, so many at once."""
         found: dict[str, _Asked] = {}
         chosen_now = [each for each in asked if each.answer.scores and each.prompt.hash in chosen]
         for group in _groups(chosen_now, width):
-            for each, again in zip(group, self._loop.run(_scored_together(engine, group)), strict=True):
+            for each, again in zip(group, self._loop.run(_scored_together(self._engine, group)), strict=True):
                 found[each.prompt.hash] = each.scored_again(again)
         return [found.get(each.prompt.hash, each) for each in asked]
 
@@ -240,16 +238,14 @@ def _floor(asked: Sequence[_Asked]) -> NoiseFloor | None:
     )
 
 
-async def _scored_together(
-    engine: TokenScorer, group: Sequence[_Asked]
-) -> list[TokenScores | GenerationError]:
+async def _scored_together(engine: Engine, group: Sequence[_Asked]) -> list[TokenScores | GenerationError]:
     return await asyncio.gather(
         *(_scores_or_error(engine, each.prompt, each.answer.token_ids or ()) for each in group)
     )
 
 
 async def _scores_or_error(
-    engine: TokenScorer, prompt: QualityPrompt, tokens: Sequence[int]
+    engine: Engine, prompt: QualityPrompt, tokens: Sequence[int]
 ) -> TokenScores | GenerationError:
     try:
         return await _scores(engine, prompt, tokens)
@@ -257,7 +253,7 @@ async def _scores_or_error(
         return error
 
 
-async def _scores(engine: TokenScorer, prompt: QualityPrompt, tokens: Sequence[int]) -> TokenScores:
+async def _scores(engine: Engine, prompt: QualityPrompt, tokens: Sequence[int]) -> TokenScores:
     """The engine's scores, which are numbers; raises `GenerationError`."""
     found = await engine.score(prompt.request(0, TIMEOUT_S), tokens, ASKED_TOP)
     if not found.are_numbers:

@@ -7,7 +7,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pytest_llmspeed.engines.base import Engine, Served
+from pytest_llmspeed.engines.base import Engine, ServedEngine
 from pytest_llmspeed.errors import hides_our_frames
 from pytest_llmspeed.metrics.exchange import Exchange, Request
 from pytest_llmspeed.recording.recorder import Recorder
@@ -121,13 +121,13 @@ class SDKClients:
 
     @cached_property
     def _tap(self) -> Proxy | None:
-        if not isinstance(self._engine, Served):
+        if not isinstance(self._engine, ServedEngine):
             return None
         return Proxy(self._engine.target, self._note, self._completed, self._timeout_s)
 
     def _completed(self, found: Exchange) -> Exchange:
         """The engine's last word on an answer of its server."""
-        assert isinstance(self._engine, Served)
+        assert isinstance(self._engine, ServedEngine)
         return self._loop.run(self._engine.completed(found))
 
     def _note(self, request: Request, label: str | None, so_far: Callable[[], Exchange]) -> SentCall:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -41,7 +40,6 @@ class InProcess:
 
     def __init__(self, engine: Engine, note: OnSend, timeout_s: float) -> None:
         self._engine, self._note, self._timeout_s = engine, note, timeout_s
-        self._tells = "on_event" in inspect.signature(engine.exchange).parameters
         self._numbers = count(1)
 
     async def serve(self, call: Call, put: Emit) -> None:
@@ -94,11 +92,9 @@ class InProcess:
         return AnswerWriter(request.endpoint, id=next(self._numbers), model=self._model, created_s=created_s)
 
     async def _exchange(self, request: Request, teller: StreamWriter) -> Exchange:
-        """The engine's answer, told as it comes, or at its end by an engine that does not tell."""
-        if self._tells:
-            return await self._engine.exchange(request, teller.take)
-        exchange = await self._engine.exchange(request)
-        for event in exchange.events:
+        """The engine's answer, event by event as it comes; at its end what the engine has not handed over."""
+        exchange = await self._engine.exchange(request, teller.take)
+        for event in exchange.events[len(teller.events) :]:
             teller.take(event)
         return exchange
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from pytest_llmspeed import Event, Exchange, Request
-from pytest_llmspeed.engines.base import Engine, EngineSpec, TokenScorer
+from pytest_llmspeed.engines.base import Engine, EngineSpec
 from pytest_llmspeed.engines.pool import Pool
 from pytest_llmspeed.metrics.sample import Sample
 
@@ -149,7 +149,7 @@ def test_a_mistake_in_a_request_fails_it_alone(answer: Answer, ask: Ask) -> None
 @pytest.mark.engines(*SCORES)
 def test_greedy_tokens_score_as_the_likeliest(pool: Pool, engine: Engine, ask: Ask) -> None:
     """An answer as the engine gave it, scored by it: nine of ten tokens lead, the others by rounding."""
-    assert isinstance(engine, TokenScorer)
+    assert engine.can_score
     found = ask(STORY, max_tokens=100, wants_token_ids=True)  # with its prompt more than a block of vLLM
     assert found.token_ids is not None
     scores = pool.loop.run(engine.score(Request(STORY), found.token_ids, 20))
@@ -162,7 +162,7 @@ def test_greedy_tokens_score_as_the_likeliest(pool: Pool, engine: Engine, ask: A
 @pytest.mark.engines(*SCORES)
 def test_scores_are_ordered_logprobs(pool: Pool, engine: Engine) -> None:
     """Of unlikely tokens: their own and those of the likeliest, whose shares make 1 at most."""
-    assert isinstance(engine, TokenScorer)
+    assert engine.can_score
     unlikely = tuple(range(50, 60))
     scores = pool.loop.run(engine.score(Request(STORY), unlikely, 5))
     for token, logprob, top in zip(unlikely, scores.logprobs, scores.top, strict=True):
@@ -176,7 +176,7 @@ def test_scores_are_ordered_logprobs(pool: Pool, engine: Engine) -> None:
 @pytest.mark.engines(*SCORES)
 def test_scoring_leaves_answers_as_they_are(pool: Pool, engine: Engine, answer: Answer) -> None:
     """Scored again it is the same to a hundredth of a nat, and the next answer is the one of before."""
-    assert isinstance(engine, TokenScorer)
+    assert engine.can_score
     before = answer(STORY, max_tokens=12)
     first, second = (pool.loop.run(engine.score(Request(STORY), range(50, 60), 5)) for _ in range(2))
     assert second.logprobs == pytest.approx(first.logprobs, abs=0.01)
@@ -187,7 +187,7 @@ def test_scoring_leaves_answers_as_they_are(pool: Pool, engine: Engine, answer: 
 @pytest.mark.engines(*(name for name in SCORES if name in REAL))
 def test_the_end_token_is_scored_with_its_answer(pool: Pool, engine: Engine, ask: Ask) -> None:
     """ "2 + 3 = 5" has seven tokens, and the one that ended it."""
-    assert isinstance(engine, TokenScorer)
+    assert engine.can_score
     found = ask("What is 2+3?", max_tokens=16, wants_token_ids=True)
     assert len(found.token_ids or ()) == 8
     scores = pool.loop.run(engine.score(Request("What is 2+3?"), found.token_ids or (), 20))

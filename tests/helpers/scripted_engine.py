@@ -19,7 +19,17 @@ from math import inf
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from pytest_llmspeed import Backend, EngineError, EngineSpec, Event, Exchange, Hardware, Request, Usage
+from pytest_llmspeed import (
+    Backend,
+    Engine,
+    EngineError,
+    EngineSpec,
+    Event,
+    Exchange,
+    Hardware,
+    Request,
+    Usage,
+)
 from pytest_llmspeed.engines.token_scores import TokenScores
 
 START_S = -1_000_000
@@ -38,14 +48,13 @@ def log(line: str) -> None:
         file.write(line + "\n")
 
 
-class ScriptedEngine:
+class ScriptedEngine(Engine):
     """Answers "scripted answer" after `ttft_ms`, a token each `tpot_ms`, 3 % noise on each request."""
 
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "bf16")
     options: ClassVar[frozenset[str]] = frozenset(
         {"ttft_ms", "tpot_ms", "tokens", "prompt_tokens", "fail_every", "streamed", "usage", "secret", "here"}
     )
-    device: ClassVar[str | None] = "local"
     name: ClassVar[str] = "scripted"
 
     def __init__(self, spec: EngineSpec) -> None:
@@ -121,7 +130,7 @@ class ScoringEngine(ScriptedEngine):
     """
 
     name: ClassVar[str] = "scoring"
-    max_concurrency: ClassVar[int] = 16
+    max_concurrency = 16
     _under_way = 0
 
     async def exchange(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Exchange:
@@ -169,7 +178,7 @@ class CrowdEngine(ScriptedEngine):
 
     name: ClassVar[str] = "crowd"
     options: ClassVar[frozenset[str]] = ScriptedEngine.options | {"crowded"}
-    max_concurrency: ClassVar[int | None] = None
+    max_concurrency = None
 
     def __init__(self, spec: EngineSpec) -> None:
         super().__init__(spec)

@@ -152,9 +152,9 @@ def test_a_failure_in_the_middle_of_a_stream_reaches_its_caller(of: Callable[[En
 
 
 class Silent(ScriptedEngine):
-    """An engine of before `on_event`."""
+    """An engine that never calls `on_event`."""
 
-    async def exchange(self, request: Request) -> Exchange:  # type: ignore[override]
+    async def exchange(self, request: Request, on_event: Any = None) -> Exchange:
         return await super().exchange(request)
 
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 from pytest_llmspeed.engines import gguf
 from pytest_llmspeed.engines.backend import Backend
-from pytest_llmspeed.engines.base import EngineSpec
+from pytest_llmspeed.engines.base import Engine, EngineSpec
 from pytest_llmspeed.engines.local.llama_model import LlamaModel, LlamaPieces
 from pytest_llmspeed.engines.local.token_stream import Answering, OnEvent, across, in_worker
 from pytest_llmspeed.engines.model_files import ModelSource
@@ -33,7 +33,7 @@ ARGUMENTS = frozenset(
 """What of `llama_cpp.Llama` may be set by its own name: all that bears on memory and speed."""
 
 
-class LlamaCppEngine:
+class LlamaCppEngine(Engine):
     """A GGUF model in this process, one request at a time.
 
     Options: `prefix_cache` ("cold", or "warm": what the last prompt had in common is kept), and
@@ -43,8 +43,8 @@ class LlamaCppEngine:
 
     precisions: ClassVar[tuple[str, ...]] = gguf.PRECISIONS
     options: ClassVar[frozenset[str]] = ARGUMENTS | {"prefix_cache"}
-    prefix_caches: ClassVar[tuple[str, ...]] = ("cold", "warm")
-    device: ClassVar[str | None] = "local"
+    prefix_caches: ClassVar[tuple[str, ...] | None] = ("cold", "warm")
+    needs_model: ClassVar[bool] = True
 
     def __init__(self, model: LlamaModel, backend: Backend, hardware: Hardware) -> None:
         self._model = model
@@ -58,9 +58,9 @@ class LlamaCppEngine:
         return ("llama_cpp",)
 
     @classmethod
-    def check(cls, spec: EngineSpec) -> ModelSource:
-        """Return where the model is; raises `EngineError` for what shows before anything is imported."""
-        return _source(spec)
+    def check(cls, spec: EngineSpec) -> None:
+        """Raise `EngineError` for a model that is not there, or not a .gguf file."""
+        _source(spec)
 
     @classmethod
     def start(cls, spec: EngineSpec) -> Self:
@@ -70,7 +70,7 @@ class LlamaCppEngine:
         precision = gguf.checked(path, spec.precision, spec.model)
         llama_cpp = _library()
         arguments = _arguments(llama_cpp, spec, path)
-        cache = spec.options.get("prefix_cache", cls.prefix_caches[0])
+        cache = spec.options.get("prefix_cache", "cold")
         llama = _loaded(llama_cpp, spec, path, arguments)
         backend = Backend(
             name="llama-cpp",
@@ -116,8 +116,8 @@ class LlamaCppEngine:
 
 
 def _source(spec: EngineSpec) -> ModelSource:
-    source = ModelSource.find(spec.model) if spec.model else None
-    if source is None or not source.is_gguf:
+    source = ModelSource.find(spec.required_model())
+    if not source.is_gguf:
         raise EngineError(
             f"backend 'llama-cpp' needs a .gguf file, not {spec.model!r}: set llmspeed_model, "
             "--llmspeed-model or model= in the llm_backend mark to one"

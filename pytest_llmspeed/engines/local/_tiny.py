@@ -27,6 +27,11 @@ class TinyEngine(TransformersEngine):
 
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "bf16")
     options: ClassVar[frozenset[str]] = frozenset({"token_delay_ms", "prefix_cache"})
+    needs_model: ClassVar[bool] = False
+
+    @classmethod
+    def check(cls, spec: EngineSpec) -> None:
+        """Nothing can be wrong: a model that is named is ignored."""
 
     @classmethod
     def start(cls, spec: EngineSpec) -> Self:

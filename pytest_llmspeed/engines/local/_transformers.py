@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import Any, ClassVar, Self
 
 from pytest_llmspeed.engines.backend import Backend
-from pytest_llmspeed.engines.base import EngineSpec
+from pytest_llmspeed.engines.base import Engine, EngineSpec
 from pytest_llmspeed.engines.local import precision
 from pytest_llmspeed.engines.local.token_stream import OnEvent, across, in_worker
 from pytest_llmspeed.engines.local.transformers_generation import Generation, encoded, set_aside_defaults
@@ -25,7 +25,7 @@ from pytest_llmspeed.system.environment import Hardware
 INSTALL = "pip install 'pytest-llmspeed[transformers]'"
 
 
-class TransformersEngine:
+class TransformersEngine(Engine):
     """A causal language model in this process, one request at a time.
 
     Options: `device` (default: cuda where there is one, else cpu), `attn_implementation`, `revision`,
@@ -37,8 +37,8 @@ class TransformersEngine:
     options: ClassVar[frozenset[str]] = frozenset(
         {"device", "attn_implementation", "prefix_cache", "revision", "threads", "trust_remote_code"}
     )
-    prefix_caches: ClassVar[tuple[str, ...]] = ("cold",)
-    device: ClassVar[str | None] = "local"
+    prefix_caches: ClassVar[tuple[str, ...] | None] = ("cold",)
+    needs_model: ClassVar[bool] = True
 
     def __init__(self, name: str, model: Any, tokenizer: Any, spec: EngineSpec, revision: str | None) -> None:
         self._model, self._tokenizer = model, tokenizer
@@ -63,19 +63,14 @@ class TransformersEngine:
         return ("torch", "transformers", *used, *precision.LIBRARIES.get(spec.precision, ()))
 
     @classmethod
-    def check(cls, spec: EngineSpec) -> ModelSource:
-        """Return where the model is; raises `EngineError` for what shows before anything is imported."""
-        if not spec.model:
-            raise EngineError(
-                "backend 'transformers' needs a model: set llmspeed_model, --llmspeed-model or model= "
-                "in the llm_backend mark to a hub id, a folder or a .gguf file"
-            )
-        return ModelSource.find(spec.model)
+    def check(cls, spec: EngineSpec) -> None:
+        """Raise `EngineError` for a model that is not there."""
+        ModelSource.find(spec.required_model())
 
     @classmethod
     def start(cls, spec: EngineSpec) -> Self:
         """Return the loaded model; raises `EngineError`."""
-        source = cls.check(spec)
+        source = ModelSource.find(spec.required_model())
         torch, transformers = import_libraries()
         model, tokenizer = _load(torch, transformers, source, spec)
         revision = source.fingerprint or getattr(model.config, "_commit_hash", None)

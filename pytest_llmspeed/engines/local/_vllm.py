@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any, ClassVar, Self
 
 from pytest_llmspeed.engines.backend import Backend
-from pytest_llmspeed.engines.base import ANY_OPTION, EngineSpec
+from pytest_llmspeed.engines.base import ANY_OPTION, Engine, EngineSpec
 from pytest_llmspeed.engines.local.child_output import ChildOutput
 from pytest_llmspeed.engines.local.child_watchdog import ChildWatchdog
 from pytest_llmspeed.engines.local.token_stream import too_long
@@ -37,7 +37,7 @@ END_S = 10.0
 """How long the engine's processes may take to end after they were told to."""
 
 
-class VLLMEngine:
+class VLLMEngine(Engine):
     """A model in vLLM, as many requests at once as its scheduler takes (`max_concurrency`).
 
     Options: `prefix_cache` ("cold", the default, or "warm"), and every argument of vLLM's engine by
@@ -46,8 +46,8 @@ class VLLMEngine:
 
     precisions: ClassVar[tuple[str, ...]] = PRECISIONS
     options: ClassVar[frozenset[str]] = ANY_OPTION
-    prefix_caches: ClassVar[tuple[str, ...]] = ("cold", "warm")
-    device: ClassVar[str | None] = "local"
+    prefix_caches: ClassVar[tuple[str, ...] | None] = ("cold", "warm")
+    needs_model: ClassVar[bool] = True
 
     def __init__(self, output: ChildOutput, guard: ChildWatchdog, engine: Any, backend: Backend) -> None:
         config = engine.vllm_config
@@ -61,7 +61,7 @@ class VLLMEngine:
         )
         self._context: int = config.model_config.max_model_len
         self._max_logprobs: int = config.model_config.max_logprobs
-        self.max_concurrency: int = config.scheduler_config.max_num_seqs
+        self.max_concurrency = config.scheduler_config.max_num_seqs
         self.hardware = Hardware(gpus=_gpus(config.parallel_config.world_size))
 
     @classmethod
@@ -70,9 +70,9 @@ class VLLMEngine:
         return ("vllm.v1.engine.async_llm",)
 
     @classmethod
-    def check(cls, spec: EngineSpec) -> ModelSource:
-        """Return where the model is; raises `EngineError` for what shows before anything is imported."""
-        return _source(spec)
+    def check(cls, spec: EngineSpec) -> None:
+        """Raise `EngineError` for a model that vLLM cannot load."""
+        _source(spec)
 
     @classmethod
     def start(cls, spec: EngineSpec) -> Self:
@@ -168,12 +168,7 @@ class VLLMEngine:
 
 def _source(spec: EngineSpec) -> ModelSource:
     """Where the model is; raises `EngineError` for one that vLLM cannot take."""
-    if not spec.model:
-        raise EngineError(
-            "backend 'vllm' needs a model: set llmspeed_model, --llmspeed-model or model= in the "
-            "llm_backend mark to a hub id or a folder"
-        )
-    source = ModelSource.find(spec.model)
+    source = ModelSource.find(spec.required_model())
     if "gguf_file" in source.arguments:
         raise EngineError(
             f"model {source.name!r} is a GGUF file, which vLLM does not read: give a folder of "

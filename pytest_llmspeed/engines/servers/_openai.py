@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import ClassVar, Self
 
 from pytest_llmspeed.engines.backend import Backend
-from pytest_llmspeed.engines.base import AUTO, EngineSpec
+from pytest_llmspeed.engines.base import AUTO, EngineSpec, ServedEngine
 from pytest_llmspeed.engines.servers.reachability import (
     KEY_VARIABLE,
     TLS_OPTIONS,
@@ -25,7 +25,8 @@ from pytest_llmspeed.engines.token_counter import TokenCounter
 from pytest_llmspeed.engines.token_scores import TokenScores
 from pytest_llmspeed.errors import GenerationError, hides_our_frames
 from pytest_llmspeed.metrics.exchange import Event, Exchange, Request
-from pytest_llmspeed.system.environment import Hardware
+from pytest_llmspeed.system import processes
+from pytest_llmspeed.system.environment import Hardware, is_this_machine
 from pytest_llmspeed.transport.address import BaseURL
 from pytest_llmspeed.transport.client import HTTPClient
 from pytest_llmspeed.transport.send import ask
@@ -38,7 +39,7 @@ DECLARABLE = ("fp32", "fp16", "bf16", "fp8", "int8", "int4", "awq", "gptq", "ggu
 """A server's precision is its own: it can be declared here, to tell baselines apart, not chosen."""
 
 
-class OpenAIEngine:
+class OpenAIEngine(ServedEngine):
     """A server at a URL, reached over connections of our own.
 
     Options: `url` (with its path, as in http://127.0.0.1:8000/v1; a query goes with every request),
@@ -56,9 +57,8 @@ class OpenAIEngine:
         "tokenizer",
         "prefix_cache",
     }
-    prefix_caches: ClassVar[tuple[str, ...]] = ("cold", "warm")
+    prefix_caches: ClassVar[tuple[str, ...] | None] = ("cold", "warm")
     device: ClassVar[str | None] = None
-    max_concurrency: ClassVar[int | None] = None
 
     def __init__(
         self,
@@ -71,15 +71,15 @@ class OpenAIEngine:
         self._client = HTTPClient(base)
         self._counter = counter
         cold = backend.prefix_cache == "cold"
-        self.target = Target(base, headers, backend.model, dialect, cold, secrets_of(base, headers))
-        self._scorer = ServerScorer(self.target)
+        self._target = Target(base, headers, backend.model, dialect, cold, secrets_of(base, headers))
+        self._scorer = ServerScorer(self._target)
         self.backend = backend
         self.hardware = Hardware(remote=base.host)
 
     @classmethod
-    def check(cls, spec: EngineSpec) -> BaseURL:
-        """Return the server's address; raises `EngineError` for one that cannot be used."""
-        return base_url(spec.options)
+    def check(cls, spec: EngineSpec) -> None:
+        """Raise `EngineError` for an address that cannot be used."""
+        base_url(spec.options)
 
     @classmethod
     def start(cls, spec: EngineSpec) -> Self:
@@ -99,6 +99,17 @@ class OpenAIEngine:
             options={"url": str(served.base), **shown, **({"headers": sorted(own)} if own else {})},
         )
         return cls(served.base, backend, headers, counter, vendor_fields_of((served.models or {}).get(model)))
+
+    @property
+    def target(self) -> Target:
+        """The server, and how it is asked."""
+        return self._target
+
+    @property
+    def root_process(self) -> int | None:
+        """The process that listens at the address, if that is on this machine."""
+        base = self._target.base
+        return processes.listener(base.port) if is_this_machine(base.host) else None
 
     async def exchange(self, request: Request, on_event: Callable[[Event], None] | None = None) -> Exchange:
         """Send one streamed request; failures are in `Exchange.error`."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 from pytest_llmspeed.engines import gguf
 from pytest_llmspeed.engines.backend import Backend
-from pytest_llmspeed.engines.base import AUTO, EngineSpec
+from pytest_llmspeed.engines.base import AUTO, EngineSpec, ServedEngine
 from pytest_llmspeed.engines.servers import custom_server, recipes
 from pytest_llmspeed.engines.servers._openai import DECLARABLE, OpenAIEngine
 from pytest_llmspeed.engines.servers.launch import (
@@ -45,17 +45,15 @@ LAST_WORDS_S = 0.5
 """How long after a failed request it is waited for the news that the server has ended."""
 
 
-class ServerEngine:
+class ServerEngine(ServedEngine):
     """A server of our own, spoken to over its HTTP interface.
 
     `url` is the address of its API, `metrics_url` of what it measures itself, None where it has none.
     """
 
     recipe: ClassVar[Recipe]
-    precisions: ClassVar[tuple[str, ...]] = ()
     options: ClassVar[frozenset[str]] = COMMON_OPTIONS
-    device: ClassVar[str | None] = "local"
-    max_concurrency: ClassVar[int | None] = None
+    needs_model: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -105,6 +103,8 @@ class ServerEngine:
         """Return the server, up; raises `EngineError` that says why it is not, with the end of its log."""
         if os.name != "posix":
             raise EngineError(f"backend {spec.backend!r} needs Linux or macOS; on Windows use 'openai'")
+        if cls.needs_model:
+            spec.required_model()
         order = LaunchRequest.of(spec, cls.recipe_for(spec))
         tokenizer = order.options.tokenizer
         counter = TokenCounter.load(tokenizer) if tokenizer else None
@@ -278,6 +278,7 @@ class OwnServer(ServerEngine):
 
     precisions: ClassVar[tuple[str, ...]] = DECLARABLE
     options: ClassVar[frozenset[str]] = COMMON_OPTIONS | frozenset(custom_server.OPTIONS)
+    needs_model: ClassVar[bool] = False
 
     @classmethod
     def recipe_for(cls, spec: EngineSpec) -> Recipe:

@@ -36,7 +36,6 @@ def own_server(options: Mapping[str, Any], precisions: tuple[str, ...]) -> Recip
         health=str(options.get("health_path", "/v1/models")),
         metrics=options.get("metrics_path"),
         container=(runtime, "rm", "-f", "{container}") if image else (),
-        needs_model=False,
     )
 
 

@@ -119,11 +119,6 @@ class LaunchRequest:
     @classmethod
     def of(cls, spec: EngineSpec, recipe: Recipe) -> Self:
         """Return the order that a spec is; raises `EngineError` for what cannot be had."""
-        if not spec.model and recipe.needs_model:
-            raise EngineError(
-                f"backend {spec.backend!r} needs a model: set llmspeed_model, --llmspeed-model or model= in "
-                "the llm_backend mark to a hub id, a folder or a .gguf file, as the engine takes it"
-            )
         source = ModelSource.find(spec.model) if spec.model else None
         weights = _weights(spec, recipe, source) if source and recipe.needs_gguf else None
         return cls(spec, recipe, ServerOptions.of(spec.options), source, weights)

@@ -87,7 +87,6 @@ class Recipe:
     versions: tuple[tuple[str, ...], ...] = ()
     config_file: str | None = None
     container: tuple[str, ...] = ()
-    needs_model: bool = True
     needs_gguf: bool = False
 
 

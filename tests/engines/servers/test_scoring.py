@@ -13,7 +13,6 @@ from helpers.project import shows
 from helpers.servers import Play, ReplayServer
 
 from pytest_llmspeed import EngineSpec, GenerationError, Request
-from pytest_llmspeed.engines.base import scorer_of
 from pytest_llmspeed.engines.servers._openai import OpenAIEngine
 from pytest_llmspeed.engines.servers._server import VLLMServer
 from pytest_llmspeed.system.event_loop import LoopThread
@@ -107,7 +106,7 @@ def test_the_same_server_scores_by_its_url(
     """It says in its list of models what it is."""
     monkeypatch.setenv("OPENAI_API_KEY", server.target.headers["authorization"].removeprefix("Bearer "))
     with by_url(loop, server.url) as engine:
-        assert scorer_of(engine) is engine
+        assert engine.can_score
         found = loop.run(engine.score(Request("one"), (100, 101), 2))
     assert found.logprobs == pytest.approx((BEST, BEST))
 
