@@ -182,15 +182,16 @@ def cost(root: Path, tests: int, gaps: int, seed: int) -> Cost:
     first_s = time.perf_counter() - started_s
     new = list(records(np.random.default_rng([seed, STORED_RUNS]), tests, gaps))
     run, store = Run(Settings(store=str(root)), {}, root), TimedStore(root)
-    run.history = History(store)
-    run.count_selected(len(COMPARISONS) * tests)
+    results = run.results
+    results.history = History(store)
+    results.count_selected(len(COMPARISONS) * tests)
     before_mib = peak_mib()
     started_s = time.perf_counter()
-    judged = [run.judge(record, (), None) for record in new]
+    judged = [results.judge(record, (), None) for record in new]
     decide_s = time.perf_counter() - started_s - store.read_s
-    run.records = {record.nodeid: record for record in judged}
+    results.records = {record.nodeid: record for record in judged}
     started_s = time.perf_counter()
-    run.judge_suite()
+    results.judge_suite()
     suite_s = time.perf_counter() - started_s
     verdicts = Counter(str(record.verdict) for record in judged)
     return Cost(first_s, store.read_s, decide_s, suite_s, before_mib, peak_mib(), dict(verdicts))

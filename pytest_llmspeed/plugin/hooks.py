@@ -78,6 +78,7 @@ class LLMSpeed:
         self._backends: dict[Path, Mapping[str, str]] = {}
         self._mistakes: list[str] = []
         self._is_plain = False
+        self._run_failed = False
 
     @cached_property
     def run(self) -> Run:
@@ -235,6 +236,7 @@ class LLMSpeed:
             if self._writes:
                 complete = outcome.is_complete(exitstatus) and not self._interrupted
                 if not outcome.finish(self.run, complete=complete):
+                    self._run_failed = True
                     session.exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
             return (yield)
         finally:
@@ -254,6 +256,8 @@ class LLMSpeed:
         if self.is_used:
             wrong = self._mistakes if self.config.option.collectonly else []
             options.show(self.run, terminalreporter, wrong)
+        if self._run_failed:
+            options.count_as_error(terminalreporter)
 
     def pytest_unconfigure(self) -> None:
         if self.is_used:

@@ -13,7 +13,8 @@ from pytest_llmspeed.records.record import RunRecord, run_to_builtins, run_to_st
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory of the command."""
+    """The working directory of the command, a project of its own whatever lies above it."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -9,6 +9,7 @@ import pytest
 from pytest_llmspeed.cli.project_ini import project_ini
 from pytest_llmspeed.errors import SettingsError
 
+SETTINGS_FILES = ("pytest.toml", "pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 SET = "llmspeed_store = 'kept'"
 
 
@@ -54,6 +55,8 @@ def test_files_that_do_not_configure_pytest_are_passed_over(sub: Path) -> None:
 
 def test_without_settings_the_store_has_its_default_place(sub: Path) -> None:
     """Beside the pyproject.toml that pytest takes for the root, else in the working directory."""
+    if any((above / name).exists() for above in sub.parents for name in SETTINGS_FILES):
+        pytest.skip("the folder for temporary files lies in a project")
     assert project_ini(sub).store == Path(".llmspeed/baselines")
     (sub.parent / "pyproject.toml").write_text("[tool.black]")
     assert project_ini(sub).store == Path("../.llmspeed/baselines")

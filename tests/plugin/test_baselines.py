@@ -291,6 +291,7 @@ def test_a_write_that_fails_is_told_and_leaves_no_half_file(
     monkeypatch.setattr(os, "fsync", full_disk)
     result = chat.run("--llmspeed-update-baseline")
     assert result.ret == 1
+    result.assert_outcomes(passed=1, errors=1)  # the last line is no "1 passed" alone
     shows(result, "the baseline store cannot be written", "No space left on device")
     assert [path for path in (chat.path / ".llmspeed").rglob("*") if path.is_file()] == []
 
