@@ -74,7 +74,7 @@ class LLMClient:
 
     @property
     def measurement(self) -> Measurement:
-        """All that this test has measured so far."""
+        """Everything this test has measured so far."""
         return self._recorder.measurement
 
     def generate(
@@ -358,7 +358,7 @@ class LLMClient:
         return SDKClients(self._engine, self._loop, self._recorder, TIMEOUT_S)
 
     def _rounds_needed(self, label: str | None) -> int:
-        """How many requests the budgets of a label need."""
+        """Return how many requests the budgets of a label need."""
         return requests_needed(self._budgets(), label, LEAST_ROUNDS)
 
     def _send(self, request: Request, call: CallKind, label: str | None) -> tuple[Exchange, Sample]:

@@ -76,18 +76,18 @@ class History:
             raise StoreError(f"{what} ({error!r}); restore or delete the run files of that test") from error
 
     def comparisons(self, environment: str) -> int:
-        """How many comparisons the gate makes in an environment, by what is stored."""
+        """Return how many comparisons the gate makes in an environment, by what is stored."""
         return self._of(environment).comparisons
 
     def prior(self, environment: str, metric: str) -> Prior:
-        """How far sessions differ in a metric: learned where there are tests enough."""
+        """Return how far sessions differ in a metric, learned from the stored tests if there are enough."""
         found = self._of(environment)
         if metric not in found.priors:
             found.priors[metric] = learned_prior(list(_lessons(found, metric)))
         return found.priors[metric]
 
     def elsewhere(self, environment: str) -> tuple[str, ...]:
-        """Where else baselines are stored, if an environment has none."""
+        """Return where else baselines are stored, if an environment has none."""
         if self._of(environment).by_identity:
             return ()
         return tuple(name for name in self._store.environments() if name != environment)
@@ -97,7 +97,7 @@ class History:
         return self._store.folder_of(environment)
 
     def unreadable(self, environment: str) -> Explanation | None:
-        """Why no baseline of an environment can be read although some are stored; None otherwise."""
+        """Return why no baseline of an environment can be read although some are stored; None otherwise."""
         return self._of(environment).unreadable
 
     def gone(self, collected: set[str]) -> list[str]:

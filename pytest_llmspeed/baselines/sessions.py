@@ -70,7 +70,7 @@ class Session:
 
     @property
     def replicate(self) -> str:
-        """What makes it independent of other sessions: its CI job, else its run."""
+        """Its CI job, else its run: sessions that share it are not independent."""
         return self.job or self.run_id
 
 
@@ -126,7 +126,7 @@ def session_of_record(record: TestRecord, run: RunRecord) -> Session:
 
 
 def _facts(backend: Mapping[str, Any], commit: str | None, environment: Mapping[str, Any]) -> dict[str, Any]:
-    """What is recorded and not keyed: versions, options, commit, machine."""
+    """Return what is recorded and not keyed: versions, options, commit, machine."""
     options = {f"option {name}": value for name, value in (backend.get("options") or {}).items()}
     return {**(backend.get("versions") or {}), "commit": commit, **options, **machine_facts(environment)}
 
@@ -206,7 +206,7 @@ def _known(values: Sequence[Any], places: Sequence[int]) -> Sequence[Any]:
 
 
 def _middle_gaps(requests: Rows | Columns) -> Sequence[Any]:
-    """Of each request the median gap, None where its events carry more than about one token each."""
+    """Return the median gap of each request; None if its events carry more than one token each."""
     if isinstance(requests, Mapping):
         return columns(requests, ("itl_p50_ms",))["itl_p50_ms"]
     return [_middle_gap(request) for request in requests]

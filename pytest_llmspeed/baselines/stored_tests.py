@@ -34,7 +34,7 @@ class StoredTest:
 
     @property
     def environment(self) -> str:
-        """Where it ran."""
+        """The environment it ran in."""
         return self.newest.environment
 
     @property
@@ -117,7 +117,7 @@ def paired(old: Sequence[StoredTest], new: Sequence[StoredTest]) -> Pairing:
 
 
 def _differences(old: StoredTest, new: StoredTest) -> list[str]:
-    """What of environment and key is not the same; of the workload only what differs in it."""
+    """Return what of environment and key is not the same; of the workload only what differs in it."""
     before, now = ({**test.place, "workload": None} for test in (old, new))
     workload = what_differs(old.newest.key["workload"], new.newest.key["workload"])
     return what_changed(before, now) + ([f"workload: {', '.join(workload)}"] if workload else [])

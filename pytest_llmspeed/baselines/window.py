@@ -46,7 +46,7 @@ class Window:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What was recorded with the newest session."""
+        """The facts recorded with the newest session."""
         return self.sessions[-1].facts if self.sessions else {}
 
     def values(self, stratum: str, metric: str) -> list[array[float]]:
@@ -68,7 +68,7 @@ class Window:
         return geometric_mean(known) if known else None
 
     def age(self, started: str) -> timedelta | None:
-        """How much older the newest session is than one started at a time; None without sessions."""
+        """Return how much older the newest session is than one started at a time; None without sessions."""
         if not self.sessions:
             return None
         return datetime.fromisoformat(started) - datetime.fromisoformat(self.sessions[-1].started)

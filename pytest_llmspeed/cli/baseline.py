@@ -38,7 +38,7 @@ class StoreContents:
 
     @property
     def sessions(self) -> list[Session]:
-        """All sessions; the folder says their environment, as it does for the gate."""
+        """All sessions. Their folder names the environment, as it does for the gate."""
         return [session for file in self.files for session in file.sessions]
 
     @property
@@ -117,7 +117,7 @@ def _entry(test: StoredTest, others: Sequence[StoredTest], now: datetime) -> dic
 
 
 def _superseded(test: StoredTest, others: Sequence[StoredTest]) -> str:
-    """What of the key changed since, where the same test is stored anew on the same engine."""
+    """Return what of the key changed since, where the same test is stored anew on the same engine."""
     for other in others:
         same = (other.environment, other.identity, other.engine) == (
             test.environment,
@@ -185,7 +185,7 @@ def _session_rows(test: StoredTest) -> Iterator[tuple[str, ...]]:
 
 
 def _note(session: Session, test: StoredTest) -> str:
-    """What a session means for the level: that it starts it, or why it does not count."""
+    """Return what a session means for the level: that it starts it, or why it does not count."""
     level = test.level
     start = ""
     if session.starts_level:

@@ -72,7 +72,7 @@ def _runs(count: int, arguments: Sequence[str]) -> Iterator[list[Measured]]:
 
 
 def _interrupted(runs: Sequence[Sequence[Measured]], count: int) -> Result:
-    """What was done before Ctrl-C, if that says something."""
+    """Return what was done before Ctrl-C, if that says something."""
     said = f"interrupted after {len(runs)} of {counted(count, 'run')}"
     if len(runs) < LEAST_SESSIONS:
         said += f"; at least {LEAST_SESSIONS} are needed"
@@ -222,7 +222,7 @@ def _summary(findings: Sequence[CalibratedMetric], runs: int, failed: int) -> It
 
 
 def _halving(needed: Sequence[int | None]) -> Iterator[str]:
-    """How many stored sessions would halve what is seen, and what helps where none would."""
+    """Return how many stored sessions would halve what is seen, and what helps where none would."""
     known = [sessions for sessions in needed if sessions]
     if known:
         yield (

@@ -40,7 +40,7 @@ class ComparedTest:
 
     @property
     def record(self) -> TestRecord:
-        """What speaks for the test: its worst new session, with what there is to say of it."""
+        """The worst new session, which speaks for the test, with the advice on it."""
         return replace(
             self.records[0], advice=tuple(Reason.AS_WRITTEN(text=text) for text in _sentences(self))
         )
@@ -154,7 +154,7 @@ def _nothing_in_common(before: ReportSet, after: ReportSet, pairing: Pairing) ->
 
 
 def _sentences(judged: ComparedTest) -> Iterator[str]:
-    """What is to be said of a pair beside its rows in the table."""
+    """Return what is to be said of a pair beside its rows in the table."""
     if len(judged.records) > 1:
         words = Counter(str(record.verdict) for record in judged.records)
         verdicts = ", ".join(f"{count} {word}" for word, count in words.items())
@@ -178,7 +178,7 @@ def _difference(what: str) -> str:
 
 
 def _unsettled(found: Comparison) -> str:
-    """Why a comparison decided nothing, and what would."""
+    """Return why a comparison decided nothing, and what would."""
     said = f"{speed.name(found)}: {found.reason}"
     if found.visible is None:
         return said

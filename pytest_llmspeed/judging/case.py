@@ -56,5 +56,5 @@ class Case:
 
     @property
     def changed(self) -> list[str]:
-        """What is recorded to have changed since the baseline; empty without one."""
+        """The recorded facts that changed since the baseline; empty without one."""
         return what_changed(self.window.facts, self.now.facts) if self.window.facts else []

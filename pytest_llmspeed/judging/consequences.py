@@ -83,7 +83,7 @@ def advice_on(record: TestRecord, case: Case, policy: Policy, accepted: str | No
 
 
 def _on_worst(record: TestRecord, worst: Comparison, case: Case, policy: Policy) -> Iterator[Explanation]:
-    """What to do about the comparison that speaks for the test, unless a problem says it already."""
+    """Return what to do about the comparison that speaks for the test, unless a problem says it already."""
     if worst.verdict is Verdict.SLOWER:
         yield Reason.HOW_TO_ACCEPT()
         return
@@ -130,7 +130,7 @@ def _lacks_baseline(found: Comparison, case: Case) -> bool:
 
 
 def _on_comparison(record: TestRecord, found: Comparison, case: Case, *, storing: bool) -> Explanation | None:
-    """What is to be said of a comparison; a run that is `storing` is not told to store."""
+    """Return what is to be said of a comparison; a run that is `storing` is not told to store."""
     if found.verdict is Verdict.INCONCLUSIVE:
         return _undecided(record, found)
     if found.verdict is Verdict.SUSPECT:
@@ -157,7 +157,7 @@ def _incomparable(found: Comparison, case: Case, *, storing: bool) -> Explanatio
 
 
 def _about_the_requests(record: TestRecord) -> Iterator[Explanation]:
-    """What to say of requests that were not the work asked for, or whose times are partly our own."""
+    """Return what to say of requests that were not the work asked for, or whose times are partly our own."""
     samples = record.measurement.samples
     if lagged := sum("client_lag" in sample.flags for sample in samples):
         yield Reason.CLIENT_LAG(lagged=lagged, total=len(samples))

@@ -51,7 +51,7 @@ class Rate:
         return cls(per_s, burstiness, seed)
 
     def first(self, requests: int) -> tuple[float, ...]:
-        """When so many requests are due, in seconds: the first at 0, the last at (requests - 1) / rate.
+        """Return the due times of so many requests, in seconds: from 0 to (requests - 1) / rate.
 
         So the rate is offered exactly. Gaps that were only drawn would miss it by a share of
         1/sqrt(requests), and since the seed is fixed by the same share each time.
@@ -61,7 +61,7 @@ class Rate:
         return tuple(offset * scale_s for offset in accumulate(gaps, initial=0.0))[:requests]
 
     def within(self, duration_s: float) -> tuple[float, ...]:
-        """When the requests of a time are due: all before its end."""
+        """Return the due times of the requests within a duration, in seconds."""
         return self.first(max(1, ceil(duration_s * self.per_s - TINY)))
 
     def _gaps(self, count: int) -> list[float]:
@@ -72,6 +72,6 @@ class Rate:
         return [random.gammavariate(self.burstiness, 1.0) for _ in range(count)]
 
     def __str__(self) -> str:
-        """What a declared workload says of it, as in `20/s` or `20/s burstiness=0.5 seed=3`."""
+        """Return the rate as a declared workload shows it: `20/s` or `20/s burstiness=0.5 seed=3`."""
         shape = "" if self.burstiness == 1 else f" burstiness={self.burstiness:g}"
         return f"{self.per_s:g}/s{shape}" + (f" seed={self.seed}" if self.seed else "")

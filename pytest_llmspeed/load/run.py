@@ -167,7 +167,7 @@ def _warmup(arrivals: Arrivals) -> int:
 
 
 def _requests(arrivals: Arrivals, requests: int | None, duration_s: float | None, least: int) -> int | None:
-    """How many requests are sent, None where the time decides."""
+    """Return how many requests are sent, None where the time decides."""
     if requests is not None and duration_s is not None:
         raise SettingsError("load takes requests= or duration_s=, not both")
     if duration_s is not None:
@@ -188,7 +188,7 @@ def _requests(arrivals: Arrivals, requests: int | None, duration_s: float | None
 
 
 def _comparable(arrivals: Arrivals) -> int:
-    """How many requests a baseline needs: each slot filled ten times, or five arrivals in each part."""
+    """Return how many requests a baseline needs: ten for each slot, or five arrivals in each part."""
     return LEAST_OPEN if arrivals.concurrency is None else BLOCKS * arrivals.concurrency
 
 
@@ -344,7 +344,7 @@ def result_of(
 
 
 def _came_s(sent: Sequence[LoadRequest], exchanges: Sequence[Exchange], queues_here: bool) -> list[float]:
-    """When the first turns of an open load were sent, or joined the queue for an engine here."""
+    """Return when the first turns of an open load were sent, or joined the queue for an engine here."""
     return [
         each.due_s if queues_here else found.started_s
         for each, found in zip(sent, exchanges, strict=True)
@@ -353,7 +353,7 @@ def _came_s(sent: Sequence[LoadRequest], exchanges: Sequence[Exchange], queues_h
 
 
 def _not_compared(load: Load, parts: Mapping[str, Sequence[float]], answers: int) -> Explanation | None:
-    """Why no baseline can be held against a load that should have one; a sweep's have none."""
+    """Return why no baseline can be held against a load that should have one; a sweep's have none."""
     if load.too_short or not load.compared or parts:
         return load.too_short
     return Reason.TOO_FEW_ANSWERS(answers=answers, least=BLOCKS)

@@ -56,17 +56,17 @@ class Trace(Workload):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What its file held that is not asked, or not as it stands."""
+        """Sentences on records of the file that are left out or changed."""
         return self.remarks
 
     @property
     def offsets_s(self) -> tuple[float, ...]:
-        """When each request is due."""
+        """The time at which each request is due."""
         return tuple(row.at_s for row in self.rows)
 
     @property
     def per_s(self) -> float | None:
-        """How many requests a second it has on average; None if they all came at one moment."""
+        """The mean request rate; None if all requests came at one moment."""
         last_s = self.rows[-1].at_s
         return (len(self.rows) - 1) / last_s if last_s > 0 else None
 

@@ -235,7 +235,7 @@ class _Worker:
 
     @property
     def warm(self) -> Warm | None:
-        """What it said of its warm-up, None before."""
+        """The worker's report on its warm-up; None before it arrives."""
         return next((message for message in self._messages() if isinstance(message, Warm)), None)
 
     def _messages(self) -> Iterator[Any]:
@@ -250,7 +250,7 @@ class _Worker:
             at += length
 
     def last_words(self) -> str:
-        """Why it ended: our own reason, its last line, or its exit code."""
+        """Return why it ended: our own reason, its last line, or its exit code."""
         if self._ended_because:
             return self._ended_because
         said = self._complaints.decode("utf-8", "replace").strip()

@@ -58,17 +58,17 @@ class Workload:
         raise NotImplementedError
 
     def described(self) -> Any:
-        """All that makes it what it is, as builtins."""
+        """The workload's definition as plain builtins (the input to its hash)."""
         raise NotImplementedError
 
     @property
     def turns_each(self) -> int | None:
-        """How many turns every conversation has, None where that differs."""
+        """The number of turns of every conversation; None if it differs."""
         return None
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What its file held that is not asked, or not as it stands: a sentence for each kind."""
+        """Sentences on records of the file that are left out or changed, one for each kind."""
         return ()
 
     @property
@@ -163,17 +163,17 @@ class ListedWorkload(Workload):
 
     @property
     def turns_each(self) -> int | None:
-        """How many turns every conversation has, None where that differs."""
+        """The number of turns of every conversation; None if it differs."""
         counts = {len(conversation) for conversation in self.listed}
         return counts.pop() if len(counts) == 1 else None
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What its file held that is not asked, or not as it stands."""
+        """Sentences on records of the file that are left out or changed."""
         return self.remarks
 
     def described(self) -> Any:
-        """All that makes it what it is."""
+        """The workload's definition as plain builtins."""
         return [[turn.described() for turn in turns] for turns in self.listed]
 
 
@@ -201,7 +201,7 @@ class Synthetic(Workload):
 
     @property
     def turns_each(self) -> int | None:
-        """How many turns every conversation has."""
+        """The number of turns of every conversation."""
         return self.turns
 
     def _prefix(self, number: int) -> str:
@@ -213,7 +213,7 @@ class Synthetic(Workload):
         return f"{prefix} {own}" if prefix else own
 
     def described(self) -> Any:
-        """All that makes it what it is."""
+        """The workload's definition as plain builtins."""
         return [
             "synthetic 1",
             str(self.input_tokens),
@@ -241,7 +241,7 @@ class Mixed(Workload):
 
     @property
     def turns_each(self) -> int | None:
-        """How many turns every conversation has, None where that differs."""
+        """The number of turns of every conversation; None if it differs."""
         counts = {part.turns_each for part in self.parts}
         return counts.pop() if len(counts) == 1 else None
 
@@ -251,7 +251,7 @@ class Mixed(Workload):
         return tuple(dict.fromkeys(note for part in self.parts for note in part.notes))
 
     def described(self) -> Any:
-        """All that makes it what it is."""
+        """The workload's definition as plain builtins."""
         return ["mix", self.seed, list(self.weights), [part.described() for part in self.parts]]
 
 

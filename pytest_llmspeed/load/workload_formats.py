@@ -150,7 +150,7 @@ def _system(row: FileRow) -> tuple[Mapping[str, Any], ...]:
 
 
 def _shared_turns(row: FileRow, reading: Reading) -> Iterator[Turn]:
-    """What people said in a ShareGPT conversation; a system text goes before the first."""
+    """Return what people said in a ShareGPT conversation; a system text goes before the first."""
     said = row.fields["conversations"]
     if not isinstance(said, list):
         raise row.refused("conversations", "it is not a list")

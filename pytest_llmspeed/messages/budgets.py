@@ -140,7 +140,7 @@ def no_slo() -> str:
 
 @words(Reason.SLO_MISSED)
 def slo_missed(broken: Mapping[str, int], slo: Mapping[str, float], failed: int) -> str:
-    """Which limits of an slo were broken, and in how many requests."""
+    """Return which limits of an slo were broken, and in how many requests."""
     limits = [
         f"{metric} > {slo[metric]:g} in {counted(count, 'request')}" for metric, count in broken.items()
     ]

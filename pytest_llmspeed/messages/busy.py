@@ -58,7 +58,7 @@ def _what_to_do(*, again: bool) -> str:
 
 @words(Reason.CLIENT_LAG)
 def client_lag(lagged: int, total: int) -> str:
-    """What to do where this process was late to take the engine's tokens."""
+    """Return what to do where this process was late to take the engine's tokens."""
     return (
         f"client lag: in {lagged} of {total} requests several tokens were ready before this process took the "
         "first: times between tokens are partly its own; leave it a core, and run less beside it"
@@ -67,7 +67,7 @@ def client_lag(lagged: int, total: int) -> str:
 
 @words(Reason.CACHE_NOT_COLD)
 def cache_not_cold(hit_rate: float) -> str:
-    """What to do where a prefix cache that was said to be cold was not."""
+    """Return what to do where a prefix cache that was said to be cold was not."""
     return (
         f"the prefix cache should be cold, but {hit_rate:.0%} of the prompt tokens came from it: times to "
         'the first token are too short; turn it off in the server, or declare prefix_cache="warm"'

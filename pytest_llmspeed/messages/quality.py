@@ -25,13 +25,13 @@ def _percent(share: float, digits: int = 0) -> str:
 
 @words(Reason.CONTRACTS_KEPT)
 def contracts_kept(kept: float, asked: int, **_: object) -> str:
-    """How many contracts are kept."""
+    """Return how many contracts are kept."""
     return f"{kept:g} of {counted(asked, 'contract')} kept"
 
 
 @words(Reason.CONTRACTS_BROKEN)
 def contracts_broken(broken: int, asked: int, at_ties: int, **_: object) -> str:
-    """How many contracts are broken that the baseline kept."""
+    """Return how many contracts are broken that the baseline kept."""
     start = f"{broken} of {counted(asked, 'answer')} broke"
     return f"{start}, {at_ties} of them at a near-tie" if at_ties else start
 
@@ -57,7 +57,7 @@ def score_too_low(score: float | None, min_score: float, **_: object) -> str:
 
 @words(Reason.NOTHING_GREEDY)
 def nothing_greedy(**_: object) -> str:
-    """All prompts draw their answers."""
+    """Return why self-consistency says nothing: no prompt is greedy."""
     return "no prompt has temperature 0, so none of the answers must repeat"
 
 
@@ -99,7 +99,7 @@ def repeats(
     floor_delta: float | None,
     **_: object,
 ) -> str:
-    """How the engine agrees with itself."""
+    """Return how the engine agrees with itself."""
     start = f"{asked_again - differing} of {counted(asked_again, 'answer')} repeated exactly"
     if asked_beside:
         others = counted(width - 1, "other request")
@@ -120,7 +120,7 @@ def logprobs_moved(
     worst_prompt_max_kl: float = 0.0,
     **_: object,
 ) -> str:
-    """How the log-probabilities of the stored tokens moved, and the prompt that fails by itself."""
+    """Return how the log-probabilities of the stored tokens moved, and the prompt that fails by itself."""
     least = "" if min_top1 is None else f" (at least {_percent(min_top1, 1)})"
     start = (
         f"over {counted(tokens, 'stored token')} KL {kl:.2g} nats per token "
@@ -160,7 +160,7 @@ def divergence(
     first_token: int | None = None,
     **_: object,
 ) -> str:
-    """Where answers part from their baseline, and whether rounding explains it."""
+    """Return where answers part from their baseline, and whether rounding explains it."""
     start = f"{answers - changed} of {counted(answers, 'answer')} unchanged"
     parts = [f"{near_ties} parted at a near-tie"] if near_ties else []
     if first_prompt is not None and first_token is not None:
@@ -237,7 +237,7 @@ def _cut(text: str) -> str:
 
 @words(Reason.ANSWERS_SUSPECT)
 def answers_suspect(prompts: str, findings: Sequence[Explanation]) -> str:
-    """What is not bad enough to fail, or not certain."""
+    """Return what is not bad enough to fail, or not certain."""
     return f"quality of {prompts!r} may be worse: {'; '.join(map(str, findings))}"
 
 

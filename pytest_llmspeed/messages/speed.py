@@ -35,7 +35,7 @@ def slower(comparison: Comparison, changed: Sequence[str] = ()) -> str:
 
 @words(Reason.FASTER)
 def faster(comparison: Comparison, *, storing: bool = False) -> str:
-    """What to do about a speed-up."""
+    """Return what to do about a speed-up."""
     start = f"{prompt_moved(comparison)}{name(comparison)} is faster: {moved(comparison)}"
     if comparison.follows_a_shorter_prompt:
         return f"{start}; a shorter prompt may be a mistake, so this is not stored; {how_to_accept()}"
@@ -44,14 +44,14 @@ def faster(comparison: Comparison, *, storing: bool = False) -> str:
 
 @words(Reason.SUSPECT)
 def suspect(comparison: Comparison) -> str:
-    """What to do about a suspect."""
+    """Return what to do about a suspect."""
     start = f"{prompt_moved(comparison)}{name(comparison)} may be slower"
     return f"{start}: {moved(comparison)}; {comparison.reason}; {RUN_AGAIN}"
 
 
 @words(Reason.UNDECIDED)
 def undecided(comparison: Comparison) -> str:
-    """What to do where the data decide nothing."""
+    """Return what to do where the data decide nothing."""
     start = f"{prompt_moved(comparison)}{name(comparison)} is undecided: {comparison.reason}"
     if comparison.visible is None:
         return start
@@ -60,7 +60,7 @@ def undecided(comparison: Comparison) -> str:
 
 @words(Reason.NO_BASELINE)
 def no_baseline(place: str = "", elsewhere: Sequence[str] = (), *, storing: bool = False) -> str:
-    """What to do where nothing is stored at `place`; nothing where a run stores it."""
+    """Return what to do where nothing is stored at `place`; nothing where a run stores it."""
     where = f" in {place}" if place else ""
     if elsewhere:
         start = f"no baseline{where} (there is one for {', '.join(elsewhere)})"
@@ -71,14 +71,14 @@ def no_baseline(place: str = "", elsewhere: Sequence[str] = (), *, storing: bool
 
 @words(Reason.INCOMPARABLE)
 def incomparable(differs: Sequence[str], *, storing: bool = False) -> str:
-    """What to do where the baseline is of something else."""
+    """Return what to do where the baseline is of something else."""
     start = f"the baseline does not match this test ({'; '.join(differs)})"
     return start if storing else f"{start}; store a new one: pytest {UPDATE}"
 
 
 @words(Reason.LENGTH_NOT_COMPARED)
 def length_not_compared(comparison: Comparison) -> str:
-    """What to do where answers are longer or shorter than those of the baseline."""
+    """Return what to do where answers are longer or shorter than those of the baseline."""
     return (
         f"{name(comparison)} is not compared: {comparison.reason}, and it follows their length; "
         f"keep that steady (max_tokens=, temperature=0), or budget tpot_ms instead"
@@ -119,7 +119,7 @@ def earlier_attempt_slower(because: Explanation) -> str:
 
 @words(Reason.SLOWER_AS_A_SUITE)
 def slower_as_a_suite() -> str:
-    """Why a test is not stored that is part of a slower suite."""
+    """Return why a test is not stored that is part of a slower suite."""
     return "slower as a suite"
 
 
@@ -131,19 +131,19 @@ def fails_by_option(option: str, because: Explanation) -> str:
 
 @words(Reason.HOW_TO_ACCEPT)
 def how_to_accept() -> str:
-    """How to accept a slowdown."""
+    """Return how to accept a slowdown."""
     return f"if this is meant, accept it: pytest {UPDATE} --llmspeed-accept {WHY}"
 
 
 @words(Reason.BASELINE_IS_OLD)
 def baseline_is_old(days: int) -> str:
-    """What to do about an old baseline."""
+    """Return what to do about an old baseline."""
     return f"the baseline is {days} days old: store a new session with pytest {UPDATE}"
 
 
 @words(Reason.SHORT_ANSWERS)
 def short_answers(short: int, total: int) -> str:
-    """What to do where an engine did not honour a forced length."""
+    """Return what to do where an engine did not honour a forced length."""
     return (
         f"{short} of {total} answers are shorter than the forced length: the engine does not honour "
         "it; compare tpot_ms, which does not depend on the length"
@@ -155,25 +155,25 @@ def short_answers(short: int, total: int) -> str:
 
 @words(Reason.COULD_BE_CHANCE)
 def could_be_chance() -> str:
-    """Why a slowdown that shows is a suspect only."""
+    """Return why a slowdown that shows is a suspect only."""
     return "it could be chance"
 
 
 @words(Reason.WITH_EARLIER_SUSPECTS)
 def with_earlier_suspects(suspects: int) -> str:
-    """What a slowdown rests on that one run alone does not show beyond chance."""
+    """Return what a slowdown rests on that one run alone does not show beyond chance."""
     return f"on average of this run and the {counted(suspects, 'suspect run')} before it"
 
 
 @words(Reason.SESSIONS_DIFFER)
 def sessions_differ() -> str:
-    """Why slower requests are not called slower."""
+    """Return why slower requests are not called slower."""
     return "its requests are slower, but sessions of unchanged code have differed as much"
 
 
 @words(Reason.CANNOT_RULE_OUT)
 def cannot_rule_out(slowdown: float | None) -> str:
-    """Why the data do not show that nothing became slower."""
+    """Return why the data do not show that nothing became slower."""
     if slowdown is None:
         return "how much slower it could be is not known"
     return f"it could be up to {size(slowdown)} slower"
@@ -181,80 +181,80 @@ def cannot_rule_out(slowdown: float | None) -> str:
 
 @words(Reason.ONLY_THE_MEDIAN_MOVED)
 def only_the_median_moved(slowdown: float) -> str:
-    """Why a shift of the median alone decides nothing."""
+    """Return why a shift of the median alone decides nothing."""
     return f"its median is {size(slowdown)} slower, but its fastest requests are not"
 
 
 @words(Reason.TAIL_GREW)
 def tail_grew(slow: int, total: int) -> str:
-    """Why a run of usual speed is not passed all the same."""
+    """Return why a run of usual speed is not passed all the same."""
     return f"{slow} of {counted(total, 'request')} took longer than nearly all before"
 
 
 @words(Reason.TOO_FEW_REQUESTS)
 def too_few_requests(requests: int, least: int) -> str:
-    """Why so few requests are not compared."""
+    """Return why so few requests are not compared."""
     were = "was" if requests == 1 else "were"
     return f"{counted(requests, 'request')} {were} measured, at least {least} are needed; {TAKE_TEN}"
 
 
 @words(Reason.NO_FULL_SESSION)
 def no_full_session(least: int) -> str:
-    """Why stored sessions of fewer requests are not compared with."""
+    """Return why stored sessions of fewer requests are not compared with."""
     return f"no stored session has {least} requests; {TAKE_TEN}, then store that: pytest {UPDATE}"
 
 
 @words(Reason.NO_SESSION)
 def no_session() -> str:
-    """Why a series that is new in its test is not compared."""
+    """Return why a series that is new in its test is not compared."""
     return "no session is stored for it yet"
 
 
 @words(Reason.TOO_FEW_PAIRS)
 def too_few_pairs() -> str:
-    """Why old and new side by side decide nothing."""
+    """Return why old and new side by side decide nothing."""
     return "fewer than two blocks of five pairs"
 
 
 @words(Reason.NO_TIME)
 def no_time() -> str:
-    """Why a test whose answers have no time at all is not compared."""
+    """Return why a test whose answers have no time at all is not compared."""
     return "no request gave a time that can be compared"
 
 
 @words(Reason.ALL_AT_ONCE)
 def all_at_once() -> str:
-    """Why a test whose requests were all on their way together is not compared."""
+    """Return why a test whose requests were all on their way together is not compared."""
     return "all requests overlapped with others; such times are checked against budgets and not compared"
 
 
 @words(Reason.NOTHING_TO_COMPARE)
 def nothing_to_compare() -> str:
-    """Why a test with requests is not compared in the command."""
+    """Return why a test with requests is not compared in the command."""
     return "none of its requests are compared: those of sweeps and of loads that are too short never are"
 
 
 @words(Reason.BASELINE_DIFFERS)
 def baseline_differs(differs: Sequence[str]) -> str:
-    """Why figures cannot be compared with a baseline of something else."""
+    """Return why figures cannot be compared with a baseline of something else."""
     return "; ".join(differs)
 
 
 @words(Reason.LENGTHS_DIFFER)
 def lengths_differ(before: float, now: float) -> str:
-    """Why a figure that follows the length of the answers is not compared."""
+    """Return why a figure that follows the length of the answers is not compared."""
     return f"answers had {before:g} tokens, now {now:g}"
 
 
 @words(Reason.CREPT)
 def crept(since: str) -> str:
-    """Why a test is suspect that no single session made slower."""
+    """Return why a test is suspect that no single session made slower."""
     return f"it crept up in small steps since {since}"
 
 
 @words(Reason.ANSWERS_ARE_WORSE)
 def answers_are_worse() -> str:
-    """Why a speed says nothing."""
+    """Return why a speed says nothing."""
     return "the answers are worse"
 
 
@@ -262,7 +262,7 @@ def answers_are_worse() -> str:
 
 
 def prompt_moved(comparison: Comparison) -> str:
-    """How a sentence begins where the prompt grew or shrank since the baseline; else empty."""
+    """Return how a sentence begins where the prompt grew or shrank since the baseline; else empty."""
     if comparison.prompt_tokens is None:
         return ""
     before, now = comparison.prompt_tokens
@@ -286,7 +286,7 @@ def moved(comparison: Comparison) -> str:
 
 
 def location(comparison: Comparison) -> str:
-    """Where a comparison was made, with the values there: "the fastest 10%: 44.1 ms → 56.5 ms"."""
+    """Return where a comparison was made, with the values there: "the fastest 10%: 44.1 ms → 56.5 ms"."""
     return f"{comparison.at}: {_from_to(comparison.at_baseline, comparison.at_now, comparison.metric)}"
 
 
@@ -303,7 +303,7 @@ def name(comparison: Comparison) -> str:
 
 
 def speed_beside_answers(comparison: Comparison | None) -> str:
-    """How a sentence on worse answers begins where the same run shows another speed."""
+    """Return how a sentence on worse answers begins where the same run shows another speed."""
     if comparison is None or comparison.delta is None:
         return ""
     is_faster = comparison.verdict.value == "faster"
@@ -312,12 +312,12 @@ def speed_beside_answers(comparison: Comparison | None) -> str:
 
 
 def unseen(visible: float) -> str:
-    """What a comparison that decided nothing could not have seen."""
+    """Return what a comparison that decided nothing could not have seen."""
     return f"a slowdown under {size(visible)} would not show"
 
 
 def _next_step(comparison: Comparison) -> str:
-    """What would settle it: more sessions, if any number within the window would, or another way."""
+    """Return what would settle it: more sessions, if any number within the window would, or another way."""
     if step := sessions_to_store(comparison):
         slowdown, more = step
         return f"store {counted(more, 'more session')} to see {size(slowdown)}: pytest {UPDATE}"
@@ -338,7 +338,7 @@ def sessions_are_in_vain(comparison: Comparison) -> bool:
 
 
 def same_job(sessions: int, job: str | None) -> str:
-    """Why sessions that were stored do not count."""
+    """Return why sessions that were stored do not count."""
     return (
         f"{counted(sessions, 'session')} stored that will not count: an earlier one of the same CI job "
         f"({job}) does; set LLMSPEED_JOB where several machines share a job's id"
@@ -346,7 +346,7 @@ def same_job(sessions: int, job: str | None) -> str:
 
 
 def smoke_run(rounds: int) -> str:
-    """What a smoke run left out."""
+    """Return what a smoke run left out."""
     return f"--llmspeed-rounds={rounds}: only budgets were checked; nothing was compared with a baseline"
 
 
@@ -375,12 +375,12 @@ def slower_beside(comparison: Comparison, accepted: str | None = None) -> str:
 
 
 def unlike_answers(tokens: Mapping[str, float]) -> str:
-    """Why throughput differs between engines whose answers had other lengths."""
+    """Return why throughput differs between engines whose answers had other lengths."""
     return f"answers had {_on_each(tokens)}; throughput follows their length: set output_tokens= to force one"
 
 
 def unlike_prompts(tokens: Mapping[str, float]) -> str:
-    """Why TTFT is not comparable between engines that saw other prompts."""
+    """Return why TTFT is not comparable between engines that saw other prompts."""
     return f"prompts had {_on_each(tokens)}: tokenizers or chat templates differ, and with them the work"
 
 
@@ -390,6 +390,6 @@ def _on_each(tokens: Mapping[str, float]) -> str:
 
 
 def unlike_caches(caches: Mapping[str, str]) -> str:
-    """Why TTFT is not comparable if only some prefix caches are cold."""
+    """Return why TTFT is not comparable if only some prefix caches are cold."""
     shown = ", ".join(f"{cache} on {engine}" for engine, cache in caches.items())
     return f"the prefix cache is {shown}: TTFT is not comparable"

@@ -14,7 +14,7 @@ NAMED = 3
 
 
 def update_outcome(stored: int, refused: Mapping[str, Sequence[str]]) -> str:
-    """How many sessions an update stored; `refused` holds reason → the tests that were not."""
+    """Return how many sessions an update stored; `refused` holds reason → the tests that were not."""
     if not refused:
         return f"{NOT_UPDATED}: no test was measured"
     said = f"{counted(stored, 'session')} stored, {sum(map(len, refused.values()))} not"
@@ -30,13 +30,13 @@ def _listed(tests: Sequence[str]) -> str:
 
 
 def update_stopped() -> str:
-    """Why a run that did not come to its end stores nothing."""
+    """Return why a run that did not come to its end stores nothing."""
     return f"{NOT_UPDATED}: the run was stopped early"
 
 
 @words(Reason.NOT_STORED_AFTER_RERUN)
 def not_stored_after_rerun() -> str:
-    """Why a test that passed at last is not stored."""
+    """Return why a test that passed at last is not stored."""
     return "an earlier attempt of this test failed, so this run of it is not stored"
 
 
@@ -49,7 +49,7 @@ def no_run_file_readable(place: str, files: int) -> str:
 
 
 def gone(identities: Sequence[str]) -> str:
-    """What to do about stored tests that a full run did not collect."""
+    """Return what to do about stored tests that a full run did not collect."""
     shown = ", ".join(identities[:3]) + (", …" if len(identities) > 3 else "")
     them = "test has a baseline but was" if len(identities) == 1 else "tests have baselines but were"
     return (

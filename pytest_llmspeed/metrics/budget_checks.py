@@ -87,7 +87,7 @@ def _not_measured(budget: Budget, reason: Explanation) -> BudgetCheck:
 
 
 def _unmeasurable(budget: Budget, chosen: Measurement, whole: Measurement) -> Explanation | None:
-    """Why the budget's metric has no value, or None where it has."""
+    """Return why the budget's metric has no value, or None where it has."""
     if not chosen.samples:
         if budget.label is None:
             return Reason.NO_REQUEST()
@@ -100,7 +100,7 @@ def _unmeasurable(budget: Budget, chosen: Measurement, whole: Measurement) -> Ex
 
 
 def _no_figure(metric: Metric, chosen: Measurement) -> Explanation:
-    """Why requests that succeeded have no value of a metric."""
+    """Return why requests that succeeded have no value of a metric."""
     succeeded = [sample for sample in chosen.samples if sample.ok]
     if all("non_streaming" in s.flags for s in succeeded) and metric.name != "throughput":
         return Reason.NOT_STREAMED()

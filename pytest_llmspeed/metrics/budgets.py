@@ -74,7 +74,7 @@ class Budget:
 
     @property
     def slot(self) -> Slot:
-        """What a closer mark's budget of the same name replaces; in an environment, also a general one."""
+        """The key under which a closer mark's budget replaces this one."""
         return self.name, self.label, self.backend
 
     def not_checked(self, reason: Explanation) -> BudgetCheck:
@@ -90,7 +90,7 @@ class Budget:
 
     @property
     def needs_requests(self) -> int:
-        """How many requests the statistic needs (of gaps between tokens one request gives many)."""
+        """The number of requests that the statistic needs; one is enough for gaps between tokens."""
         if self.quantile is None or self.metric.name == "itl":
             return 1
         return needed_samples(self.quantile)

@@ -161,7 +161,7 @@ class Exchange:
 
     @property
     def failure(self) -> str | None:
-        """Why the request failed: its error, or that it ended without one and yet is no answer.
+        """The reason the request failed, also if it ended cleanly without an answer; None if it succeeded.
 
         None of an answer, and of one that its caller cancelled.
         """
@@ -180,7 +180,7 @@ class Exchange:
         return replace(self, error=error)
 
     def joined(self, part: Literal["text", "reasoning", "refusal", "tool_call"]) -> str:
-        """All of the first choice's `part`, joined."""
+        """Return the first choice's `part` of all events, joined."""
         first = min((event.choice for event in self.events), default=0)
         return whole_text("".join(getattr(event, part) for event in self.events if event.choice == first))
 
@@ -203,7 +203,7 @@ def without_output(exchange: Exchange) -> str:
 
 
 def _advice(exchange: Exchange, reason: str, spent: int, thought: int) -> str:
-    """What to do about an answer without output."""
+    """Return what to do about an answer without output."""
     limit = exchange.request.limit
     if reason == "length":
         return "raise max_tokens" + (f", which is {limit}" if limit else "")

@@ -55,7 +55,7 @@ class Answered:
 
     @property
     def last_event_s(self) -> float:
-        """When its last output event came."""
+        """The time of its last output event."""
         return self.started_s + (self.sample.e2e_ms or 0.0) / 1000
 
 
@@ -68,7 +68,7 @@ class LoadWindow:
 
     @property
     def length_s(self) -> float:
-        """How long it is."""
+        """Its length."""
         return self.closes_s - self.opens_s
 
 
@@ -178,7 +178,7 @@ def stretch(answered: Sequence[Answered], slots: int) -> float | None:
 
 
 def _laid_out(durations_s: Sequence[float], slots: int) -> float:
-    """How long it takes to serve durations in order, each as soon as one of the slots is free."""
+    """Return how long it takes to serve durations in order, each as soon as one of the slots is free."""
     free_at_s = [0.0] * min(slots, len(durations_s))
     for duration_s in durations_s:
         heapreplace(free_at_s, free_at_s[0] + duration_s)

@@ -124,7 +124,7 @@ class LoadResult:
         return found.get(metric)
 
     def __repr__(self) -> str:
-        """What was asked, and the figures of the whole window."""
+        """Return the request and the figures of the whole window."""
         given = {name: self.asked.get(name) for name in ("concurrency", "rate", "trace")}
         asked = [f"{name}={value}" for name, value in given.items() if value is not None]
         figures = [

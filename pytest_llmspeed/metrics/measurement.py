@@ -58,7 +58,7 @@ class Measurement:
 
     @property
     def not_compared(self) -> tuple[Explanation, ...]:
-        """Why loads are not compared that are too short for a baseline; a level of a sweep needs none."""
+        """The reasons why loads are too short to compare; a level of a sweep is never compared."""
         told = (load.not_compared for load in self.loads if load.counted and load.not_compared)
         return tuple(dict.fromkeys(told))
 
@@ -85,7 +85,7 @@ class Measurement:
 
     @property
     def disturbed(self) -> int:
-        """How many requests other programs disturbed."""
+        """The number of requests that other programs disturbed."""
         return sum(not sample.quiet for sample in self.samples)
 
     @property
@@ -114,12 +114,12 @@ class Measurement:
 
     @property
     def outside_loads(self) -> Measurement:
-        """All requests but those of loads, which have figures of their own."""
+        """The requests outside loads, which have figures of their own."""
         return replace(self, samples=tuple(s for s in self.samples if s.call != "load"), loads=())
 
     @property
     def parts(self) -> tuple[Measurement, ...]:
-        """What a budget is held against one by one: each load that counts, and all other requests."""
+        """The parts that a budget is checked against: each load that counts, and all other requests together."""
         others = self.outside_loads
         loads = (self.of_load(load) for load in self.loads if load.counted)
         return (*([others] if others.samples else []), *loads)
@@ -160,7 +160,7 @@ class Measurement:
         return quantile(values, 0.5) if values else None
 
     def figure(self, metric: str) -> float | None:
-        """What a report shows under the metric's plain name: a load's own figure, else the median."""
+        """Return the figure that reports show under the metric's name: a load's own, else the median."""
         if self.load and metric in WHOLE_LOAD:
             return self.load.figure(metric)
         return self.median(metric)
@@ -222,7 +222,7 @@ class Answer:
 
     @property
     def finish_reason(self) -> str | None:
-        """Why the answer ended, as in "stop", "length" or "tool_calls"."""
+        """The reason the answer ended, such as "stop", "length" or "tool_calls"."""
         return self.sample.finish_reason
 
     @property

@@ -43,7 +43,7 @@ class _Pair:
 
     @cached_property
     def changes(self) -> list[TokenChange]:
-        """How the log-probabilities of the baseline's tokens changed; empty where either is not known."""
+        """The change in log-probability of each baseline token; empty if either side is unknown."""
         if self.before is None or self.before.scores is None or self.now.forced is None:
             return []
         return token_changes(self.before.scores, self.now.forced)
@@ -122,7 +122,7 @@ class _Check:
 
     @cached_property
     def pairs(self) -> list[_Pair]:
-        """All answers, each with its baseline."""
+        """Each answer with its baseline."""
         before = self.probed.baseline.answers
         return [_Pair(now, before.get(now.hash), self.tie) for now in self.probed.now.answers]
 
@@ -197,7 +197,7 @@ class _Sign:
 
     @property
     def status(self) -> QualityStatus:
-        """Whether it is new, and not by chance."""
+        """The status: failed if the disagreement is new and beyond chance."""
         if not self.now[0]:
             return QualityStatus.PASSED
         if not self.then[1]:

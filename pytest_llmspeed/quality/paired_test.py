@@ -64,7 +64,7 @@ def power(prompts: int, loss: float, *, gain: float = 0.0, alpha: float = FAIL_P
 
 
 def _least_worse(changed: int, alpha: float) -> int | None:
-    """How many of the changed prompts have to be worse for the test to speak; None if all are not enough."""
+    """Return how many of the changed prompts must be worse for significance; None if even all are too few."""
     tail, least = 0, None
     for worse in range(changed, -1, -1):
         tail += comb(changed, worse)

@@ -127,7 +127,7 @@ class Probe:
         )
 
     def _width(self, asked: Sequence[_Asked]) -> int:
-        """How many requests at once there can be: of a small set no more than it has to repeat."""
+        """Return how many requests at once there can be: of a small set no more than it has to repeat."""
         taken = self._engine.max_concurrency or WIDEST
         return max(1, min(taken, WIDEST, sum(each.can_repeat for each in asked)))
 

@@ -43,7 +43,7 @@ class QualityPrompt:
 
     @property
     def hash(self) -> str:
-        """What pairs it with its baseline: of all that it asks. The only trace of it that is stored."""
+        """A hash of everything the prompt asks for: all that the store keeps of a prompt."""
         asked = {**asdict(self), "id": None}
         del asked["limit_field"]  # another name of the same limit
         text = json.dumps(asked, sort_keys=True, default=str, ensure_ascii=False)

@@ -102,7 +102,7 @@ class TestRecord:
 
     @property
     def key(self) -> dict[str, Any]:
-        """What must agree before two sessions of one identity and environment are compared."""
+        """The facts that two sessions of one identity and environment must share to be compared."""
         backend = self.backend or Backend("none")
         return {
             "backend": backend.name,

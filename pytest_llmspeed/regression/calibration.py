@@ -44,12 +44,12 @@ class Calibration:
 
     @property
     def false_alarms(self) -> int:
-        """How many sessions of the same code would have failed."""
+        """The number of sessions of the same code that would have failed."""
         return sum(verdict is Verdict.SLOWER for verdict in self.verdicts)
 
     @property
     def judged(self) -> int:
-        """How many sessions could be judged."""
+        """The number of sessions that could be judged."""
         return sum(verdict is not None for verdict in self.verdicts)
 
     @property

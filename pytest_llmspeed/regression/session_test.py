@@ -299,7 +299,7 @@ class _Case:
         return int((self.new > edge).sum())
 
     def _more_sessions(self, slowdown: float) -> int | None:
-        """How many further sessions like these would show a slowdown; None if the window is too short."""
+        """Return how many further sessions would show a slowdown; None if the window is too short."""
         shift, k = self.low, self.sessions.count
         alpha = min(shift.location.alpha, FAMILY_P / (2 * self.comparisons))
         for sessions in range(k, WINDOW + 1):

@@ -218,7 +218,7 @@ def _place(order: list[str], word: str) -> int:
 
 
 def _word(record: TestRecord) -> str:
-    """What the counting line calls a test."""
+    """Return what the counting line calls a test."""
     if record.partial:
         return "interrupted"
     if record.verdict not in (Verdict.INVALID, Verdict.SLOWER) and any(not c.kept for c in record.budgets):

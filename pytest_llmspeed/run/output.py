@@ -96,7 +96,7 @@ class Output:
 
     @property
     def _problems(self) -> list[str]:
-        """What could not be read or written, and what is stored of tests that are gone."""
+        """Sentences on files that could not be read or written, and on stored tests that are gone."""
         said = [store.gone(lost)] if (lost := self._gone()) else []
         if self.stored_files and (repeats := self._results.repeats()):
             said.append(speed.same_job(repeats, self._results.finished.job))

@@ -148,7 +148,7 @@ class Results:
         return replace(record, rerun=True, advice=(*record.advice, *said))
 
     def repeats(self) -> int:
-        """How many stored sessions do not count, since one of the same CI job does."""
+        """Return how many stored sessions do not count, since one of the same CI job does."""
         stored = [test for test in self.finished.tests if may_be_stored(test)]
         held = (self._held_against.get(test.nodeid) or self._hold(test) for test in stored)
         return sum(

@@ -44,7 +44,7 @@ class Run:
 
     @cached_property
     def facts(self) -> RunRecord:
-        """What is known of this run without its tests."""
+        """The facts of this run, without its tests."""
         here = machine.machine()
         return RunRecord(
             started=self._started.isoformat(),
@@ -64,17 +64,17 @@ class Run:
 
     @cached_property
     def results(self) -> Results:
-        """What the tests of this run recorded, and how it was judged."""
+        """The records of this run's tests, and their verdicts."""
         return Results(self.settings, self._store, self.facts, self.pool.not_counted)
 
     @cached_property
     def output(self) -> Output:
-        """What this run writes, and what it says at its end."""
+        """The files and lines that this run leaves."""
         return Output(self.settings, self._store, self.folder, self.results)
 
     @cached_property
     def store_problems(self) -> tuple[str, ...]:
-        """Why no test can be compared with the store, if there is a reason."""
+        """The reasons why nothing can be compared with the store; empty if all is well."""
         named = self.settings.origin("store")
         try:
             self._store.check_readable(None if named is None or self.settings.update else named.place)
