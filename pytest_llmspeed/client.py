@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from pytest_llmspeed.engines.base import Engine
-from pytest_llmspeed.errors import GenerationError, SettingsError, hides_our_frames
+from pytest_llmspeed.errors import GenerationError, SettingsError, did_you_mean, hides_our_frames
 from pytest_llmspeed.load.arrivals import Rate
 from pytest_llmspeed.load.run import Arrivals, ask_load, check_servable, run_load
 from pytest_llmspeed.load.sweep import levels_of, run_sweep
@@ -43,15 +43,33 @@ QualityCheck = Callable[[str | Path | None, Mapping[str, Any]], CheckedSet]
 Prompt = str | Sequence[Mapping[str, Any]]
 
 
+class RequestOptions(TypedDict, total=False):
+    """The options of a request, the same for `generate`, `measure`, `load` and `sweep`."""
+
+    model: str | None
+    """The model of a server that has several; by default the backend's."""
+    max_tokens: int | None
+    """The most tokens of an answer, 128 by default; None sends no limit."""
+    output_tokens: int | None
+    """Forces answers of this length."""
+    temperature: float | None
+    """0 by default; None sends none."""
+    token_limit_field: LimitField
+    """The field that carries the limit: "max_completion_tokens" for models that refuse "max_tokens"."""
+    timeout_s: float
+    """A request that takes longer has failed; 120 by default."""
+    endpoint: Endpoint
+    """By default "chat"; "completions" continues a text without a chat template."""
+    extra_body: Mapping[str, Any] | None
+    """Further fields of the request's body (`top_p`, `seed`, …)."""
+
+
 class LLMClient:
     """Sends requests to the leased engine and measures each of them.
 
-    A prompt is a text, or chat messages in the shape of the OpenAI API. `endpoint="completions"` continues a
-    text without a chat template. `max_tokens` limits the answer; `output_tokens` forces its length. Models
-    that refuse `max_tokens` are asked with `token_limit_field="max_completion_tokens"`; with
-    `max_tokens=None` or `temperature=None` none is sent. `extra_body` holds further fields (`top_p`, `seed`,
-    …). A request that takes longer than `timeout_s` has failed. `label` names what is compared and budgeted
-    on its own; without it, that of the `with` block around the call.
+    A prompt is a text, or chat messages in the shape of the OpenAI API. Every call takes `RequestOptions`.
+    `label` names what is compared and budgeted on its own; without it, that of the `with` block around the
+    call.
     """
 
     def __init__(
@@ -81,16 +99,9 @@ class LLMClient:
         self,
         prompt: Prompt,
         *,
-        model: str | None = None,
-        max_tokens: int | None = MAX_TOKENS,
-        output_tokens: int | None = None,
-        temperature: float | None = 0.0,
-        token_limit_field: LimitField = "max_tokens",
-        timeout_s: float = TIMEOUT_S,
-        endpoint: Endpoint = "chat",
-        extra_body: Mapping[str, Any] | None = None,
         label: str | None = None,
         warmup: bool | int = True,
+        **options: Unpack[RequestOptions],
     ) -> Answer:
         """Return the answer to one request.
 
@@ -98,17 +109,7 @@ class LLMClient:
         none); inside `rounds` the whole body warms up instead. Raises `GenerationError` if the
         request fails; its sample is recorded all the same.
         """
-        request = _request(
-            prompt,
-            endpoint=endpoint,
-            model=model,
-            max_tokens=max_tokens,
-            output_tokens=output_tokens,
-            temperature=temperature,
-            limit_field=token_limit_field,
-            timeout_s=timeout_s,
-            extra_body=extra_body or {},
-        )
+        request = _request(prompt, options)
         label = label_of(label)
         self._warm_up(request, WARMUP if warmup is True else int(warmup), label)
         exchange, sample = self._send(request, "generate", label)
@@ -123,32 +124,15 @@ class LLMClient:
         *,
         rounds: int | Literal["auto"] | None = None,
         warmup: int = WARMUP,
-        model: str | None = None,
-        max_tokens: int | None = MAX_TOKENS,
-        output_tokens: int | None = None,
-        temperature: float | None = 0.0,
-        token_limit_field: LimitField = "max_tokens",
-        timeout_s: float = TIMEOUT_S,
-        endpoint: Endpoint = "chat",
-        extra_body: Mapping[str, Any] | None = None,
         label: str | None = None,
+        **options: Unpack[RequestOptions],
     ) -> Measurement:
         """Return the measurement of one request repeated, failures counted.
 
         Takes as many rounds as the test's budgets need, at least ten, unless `rounds` says how many.
         With `rounds="auto"` it stops at 5, 10, 20 or 40, once TTFT and TPOT are steady.
         """
-        request = _request(
-            prompt,
-            endpoint=endpoint,
-            model=model,
-            max_tokens=max_tokens,
-            output_tokens=output_tokens,
-            temperature=temperature,
-            limit_field=token_limit_field,
-            timeout_s=timeout_s,
-            extra_body=extra_body or {},
-        )
+        request = _request(prompt, options)
         label = label_of(label)
         start, needed = self._recorder.count, self._rounds_needed(label)
         if self._smoke_rounds is not None:
@@ -176,15 +160,8 @@ class LLMClient:
         duration_s: float | None = None,
         warmup: int | None = None,
         slo: Mapping[str, float] | None = None,
-        model: str | None = None,
-        max_tokens: int | None = MAX_TOKENS,
-        output_tokens: int | None = None,
-        temperature: float | None = 0.0,
-        token_limit_field: LimitField = "max_tokens",
-        timeout_s: float = TIMEOUT_S,
-        endpoint: Endpoint = "chat",
-        extra_body: Mapping[str, Any] | None = None,
         label: str | None = None,
+        **options: Unpack[RequestOptions],
     ) -> LoadResult:
         """Return what many requests at once showed, once all are answered; failures are counted.
 
@@ -196,17 +173,7 @@ class LLMClient:
         """
         asked = ask_load(
             Workload.of(trace if workload is None and trace is not None else workload or ()),
-            _request(
-                "",
-                endpoint=endpoint,
-                model=model,
-                max_tokens=max_tokens,
-                output_tokens=output_tokens,
-                temperature=temperature,
-                limit_field=token_limit_field,
-                timeout_s=timeout_s,
-                extra_body=extra_body or {},
-            ),
+            _request("", options),
             Arrivals(concurrency, rate, trace),
             requests=requests,
             duration_s=duration_s,
@@ -227,15 +194,8 @@ class LLMClient:
         duration_s: float | None = None,
         slo: Mapping[str, float] | None = None,
         stop_early: bool = True,
-        model: str | None = None,
-        max_tokens: int | None = MAX_TOKENS,
-        output_tokens: int | None = None,
-        temperature: float | None = 0.0,
-        token_limit_field: LimitField = "max_tokens",
-        timeout_s: float = TIMEOUT_S,
-        endpoint: Endpoint = "chat",
-        extra_body: Mapping[str, Any] | None = None,
         label: str | None = None,
+        **options: Unpack[RequestOptions],
     ) -> Curve:
         """Return the curve of loads from the lowest on.
 
@@ -245,17 +205,7 @@ class LLMClient:
         `requests` or `duration_s` are those of each load. The test's budgets are held against the
         highest load that keeps them. Raises as `load` does.
         """
-        template = _request(
-            "",
-            endpoint=endpoint,
-            model=model,
-            max_tokens=max_tokens,
-            output_tokens=output_tokens,
-            temperature=temperature,
-            limit_field=token_limit_field,
-            timeout_s=timeout_s,
-            extra_body=extra_body or {},
-        )
+        template = _request("", options)
         asked = partial(
             ask_load,
             Workload.of(workload),
@@ -383,11 +333,25 @@ class LLMClient:
                     return
 
 
-def _request(prompt: Prompt, **fields: Any) -> Request:
-    """The request that a call's arguments ask for; raises `SettingsError` for senseless ones."""
-    if LABEL_FIELD in fields["extra_body"]:
+def _request(prompt: Prompt, options: RequestOptions) -> Request:
+    """Return the request that a call's arguments describe; raises `SettingsError` for senseless ones."""
+    if unknown := sorted(options.keys() - RequestOptions.__annotations__):
+        known = did_you_mean(unknown[0], RequestOptions.__annotations__)
+        raise TypeError(f"a request has no option {unknown[0]!r}; {known}")
+    extra_body = options.get("extra_body") or {}
+    if LABEL_FIELD in extra_body:
         raise SettingsError(f"extra_body={{{LABEL_FIELD!r}: …}} is for SDK clients: here, use label=")
-    request = Request(prompt if isinstance(prompt, str) else tuple(dict(m) for m in prompt), **fields)
+    request = Request(
+        prompt if isinstance(prompt, str) else tuple(dict(m) for m in prompt),
+        endpoint=options.get("endpoint", "chat"),
+        model=options.get("model"),
+        max_tokens=options.get("max_tokens", MAX_TOKENS),
+        output_tokens=options.get("output_tokens"),
+        temperature=options.get("temperature", 0.0),
+        limit_field=options.get("token_limit_field", "max_tokens"),
+        timeout_s=options.get("timeout_s", TIMEOUT_S),
+        extra_body=extra_body,
+    )
     if request.endpoint not in ("chat", "completions"):
         raise SettingsError(f"endpoint={request.endpoint!r}: it is 'chat' or 'completions'")
     if request.limit_field not in LIMIT_FIELDS:
