@@ -33,7 +33,8 @@ from pytest_llmspeed.metrics.load_figures import (
 from pytest_llmspeed.metrics.load_result import LoadResult, request_metrics
 from pytest_llmspeed.metrics.reasons import Explanation, Reason
 from pytest_llmspeed.metrics.sample import sample_of
-from pytest_llmspeed.recording.recorder import Recorder, declared_sampling
+from pytest_llmspeed.recording.recorder import Recorder
+from pytest_llmspeed.recording.series import declared_sampling
 from pytest_llmspeed.system import clock
 from pytest_llmspeed.system.cpu import CPUWatch
 from pytest_llmspeed.system.event_loop import LoopThread
@@ -304,7 +305,7 @@ def result_of(
     load: Load, outcome: Outcome, exchanges: Sequence[Exchange], recorder: Recorder, *, queues_here: bool
 ) -> LoadResult:
     """Return what a load showed; `exchanges` are those of `outcome.sent`, in that order."""
-    stratum = recorder.stratum_of_load(load.declared, load.label)
+    stratum = recorder.series_of_load(load.declared, load.label)
     first_s = min((found.started_s for found in exchanges), default=outcome.start_s)
     origin_s = recorder.origin_s(first_s)
     answered = sorted(

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import RLock
 
-from pytest_llmspeed.metrics.exchange import Exchange, Request, plain_text
+from pytest_llmspeed.metrics.exchange import Exchange, Request
 from pytest_llmspeed.metrics.load_curve import Curve
 from pytest_llmspeed.metrics.load_result import LoadResult
 from pytest_llmspeed.metrics.measurement import Measurement
 from pytest_llmspeed.metrics.sample import CallKind, Sample, sample_of
+from pytest_llmspeed.recording.series import SeriesNames, SeriesPlace, series_of_load
 from pytest_llmspeed.system import clock
 from pytest_llmspeed.system.cpu import CPUWatch
 from pytest_llmspeed.system.neighbours import BUSY_SHARE, Neighbour
-
-
-@dataclass(frozen=True, slots=True)
-class SeriesPlace:
-    """Where a request belongs: settled when it is sent, whenever it ends."""
-
-    call: CallKind
-    label: str | None
-    stratum: str
-    declared: str
-    is_warmup: bool
 
 
 class PendingRequest:
@@ -61,11 +49,6 @@ class PendingRequest:
 class Recorder:
     """Takes the exchanges of one test and keeps their samples, in the order sent.
 
-    Samples are held together in strata: of `measure`, what it declares of its request; of free calls,
-    one label and one prompt, numbered by first appearance, so that a prompt with a date in it still
-    meets its baseline; in a repeated body, one label and one place among the body's calls of that label,
-    so that a call that is added under another label moves none of them.
-
     Any thread may send and finish. `watch` tells what the engine lost of the processor to others meanwhile.
     """
 
@@ -77,14 +60,11 @@ class Recorder:
         self._unread: list[tuple[PendingRequest, Callable[[], Exchange], float | None]] = []
         self._warmup_requests = 0
         self._workload: dict[str, None] = {}
-        self._prompts: dict[str | None, dict[str, int]] = {}
+        self._series = SeriesNames()
         self._origin_s: float | None = None
         self._warming = False
-        self._bodies = 0
-        self._bodies_of: dict[str | None, dict[int, int]] = {}
         self._lock, self._reading = RLock(), RLock()
         self._under_way: list[PendingRequest] = []
-        self._calls_in_body: Counter[str | None] | None = None
 
     @property
     def measurement(self) -> Measurement:
@@ -136,7 +116,7 @@ class Recorder:
     @property
     def in_body(self) -> bool:
         """True inside a repeated body, which warms up as a whole."""
-        return self._calls_in_body is not None
+        return self._series.in_body
 
     def since(self, start: int) -> Measurement:
         """What was measured after the first `start` requests."""
@@ -167,7 +147,9 @@ class Recorder:
         with self._lock:
             if self.watch:
                 self.watch.look()
-            sent = PendingRequest(self, self._place(request, call, label), so_far)
+            sent = PendingRequest(
+                self, self._series.place(request, call, label, is_warmup=self._warming), so_far
+            )
             self._under_way.append(sent)
             if len(self._under_way) > 1:
                 for each in self._under_way:
@@ -213,27 +195,16 @@ class Recorder:
     @contextmanager
     def body(self, *, first: bool) -> Iterator[None]:
         """One round of a repeated body; `first` opens a new one."""
-        self._bodies += first
-        before, self._calls_in_body = self._calls_in_body, Counter()
-        try:
+        with self._series.body(first=first):
             yield
-        finally:
-            self._calls_in_body = before
 
     def record(
         self, exchange: Exchange, call: CallKind, label: str | None, foreign_cpu: float | None = None
     ) -> Sample:
         """Keep one exchange that was made elsewhere; return its sample."""
         with self._lock:
-            return self._keep(exchange, self._place(exchange.request, call, label), foreign_cpu)
-
-    def _place(self, request: Request, call: CallKind, label: str | None) -> SeriesPlace:
-        kind: CallKind = "rounds" if self.in_body and call == "generate" else call
-        label = plain_text(label)
-        declared = _declared(request, kind, label)
-        return SeriesPlace(
-            kind, label, self._stratum(request, kind, label, declared), declared, self._warming
-        )
+            place = self._series.place(exchange.request, call, label, is_warmup=self._warming)
+            return self._keep(exchange, place, foreign_cpu)
 
     def _keep(self, exchange: Exchange, place: SeriesPlace, foreign_cpu: float | None) -> Sample:
         if not place.is_warmup and self._origin_s is None:
@@ -260,12 +231,9 @@ class Recorder:
             self._origin_s = first_s
         return self._origin_s
 
-    def stratum_of_load(self, declared: str, label: str | None) -> str:
-        """The stratum of a load of that kind; of a second such load in the test another one."""
-        name = f"{label}/" if label else ""
-        name += f"load {hashlib.sha256(declared.encode()).hexdigest()[:6]}"
-        before = sum(load.stratum == name or load.stratum.startswith(f"{name} #") for load in self._loads)
-        return f"{name} #{before + 1}" if before else name
+    def series_of_load(self, declared: str, label: str | None) -> str:
+        """Return the series of a load of that kind; a second such load in the test has one of its own."""
+        return series_of_load(declared, label, [load.stratum for load in self._loads])
 
     def record_load(self, load: LoadResult, declared: str) -> None:
         """Keep a load and its requests."""
@@ -284,20 +252,6 @@ class Recorder:
         new = {load.stratum: load for load in loads}
         self._loads = [new.get(load.stratum, load) for load in self._loads]
 
-    def _stratum(self, request: Request, kind: CallKind, label: str | None, declared: str) -> str:
-        prefix = f"{label}/" if label else ""
-        if kind in ("rounds", "sdk") and self._calls_in_body is not None:
-            self._calls_in_body[label] += 1
-            bodies = self._bodies_of.setdefault(label, {})
-            number = bodies.setdefault(self._bodies, len(bodies) + 1)
-            body = f"body {number} " if number > 1 else ""
-            return f"{prefix}{body}call {self._calls_in_body[label]}"
-        if kind == "measure":
-            return f"{prefix}prompt {hashlib.sha256(declared.encode()).hexdigest()[:6]}"
-        prompts = self._prompts.setdefault(label, {})
-        place = prompts.setdefault(request.prompt_hash, len(prompts) + 1)
-        return f"{prefix}prompt {place}"
-
 
 def _in_order_sent(samples: Sequence[Sample]) -> tuple[Sample, ...]:
     """Samples as they began, counted from the first; they were kept as they ended."""
@@ -306,26 +260,3 @@ def _in_order_sent(samples: Sequence[Sample]) -> tuple[Sample, ...]:
     if not early_ms:
         return tuple(ordered)
     return tuple(replace(sample, started_ms=sample.started_ms - early_ms) for sample in ordered)
-
-
-def _declared(request: Request, kind: CallKind, label: str | None) -> str:
-    """One line that says what was asked; the prompt is part of it where `measure` repeats it."""
-    parts = [kind, request.endpoint, *declared_sampling(request)]
-    if kind == "measure":
-        parts.append(f"prompt={request.prompt_hash}")
-    if label:
-        parts.append(f"label={label}")
-    return " ".join(parts)
-
-
-def declared_sampling(request: Request) -> list[str]:
-    """Return what a request asks of the answer, one word each: its length, how it is drawn, the model."""
-    limit = request.limit_field if request.output_tokens is None else "output_tokens"
-    temperature = "its own" if request.temperature is None else f"{request.temperature:g}"
-    parts = [f"{limit}={request.limit}", f"temperature={temperature}"]
-    if request.model:
-        parts.append(f"model={request.model}")
-    if request.extra_body:
-        extra = json.dumps(dict(request.extra_body), sort_keys=True, default=repr)
-        parts.append(f"extra_body={hashlib.sha256(extra.encode()).hexdigest()[:8]}")
-    return parts
