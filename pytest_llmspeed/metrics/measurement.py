@@ -119,7 +119,7 @@ class Measurement:
 
     @property
     def parts(self) -> tuple[Measurement, ...]:
-        """The parts that a budget is checked against: each load that counts, and all other requests together."""
+        """The parts that a budget is checked against: each counted load, and all other requests together."""
         others = self.outside_loads
         loads = (self.of_load(load) for load in self.loads if load.counted)
         return (*([others] if others.samples else []), *loads)
