@@ -144,23 +144,36 @@ class Transport:
 
     def __init__(self, seam: HttpxAdapter, loop: LoopThread) -> None:
         self._seam, self._loop = seam, loop
-        self._under_way: set[Work] = set()
+        self._under_way: dict[Work, Callable[[], None]] = {}
 
-    def _start(self, loop: Loop | None, work: Coroutine[Any, Any, None], put: Callable[[Item], None]) -> Work:
-        """Run `work` in a loop, by default the private one; its end is put behind all else."""
+    def _start(
+        self,
+        loop: Loop | None,
+        work: Coroutine[Any, Any, None],
+        put: Callable[[Item], None],
+        let_go: Callable[[], None] = lambda: None,
+    ) -> Work:
+        """Run `work` in a loop, by default the private one; its end is put behind all else.
+
+        `let_go` frees what `work` holds: a task that is cancelled before its first step never runs the
+        `finally` of its coroutine, and one whose loop was closed never ends.
+        """
 
         def ended(task: asyncio.Task[None]) -> None:
-            self._under_way.discard(begun)
+            self._under_way.pop(begun, None)
+            let_go()
             put(End.of(task))
 
         begun = Work(loop or self._loop.loop, work, ended)
-        self._under_way.add(begun)
+        self._under_way[begun] = let_go
         begun.begin()
         return begun
 
     def _cancel_all(self) -> None:
-        for work in list(self._under_way):
+        for work, let_go in list(self._under_way.items()):
             work.cancel()
+            if work.end_if_stranded():
+                let_go()
 
 
 class BlockingTransport(Transport):
@@ -230,7 +243,12 @@ class AsyncTransport(Transport):
         except (TransportError, TimeoutError) as error:
             raise self._seam.raised(error, connected=False) from None
         mailbox = Mailbox(items.put_nowait)
-        work = self._start(asyncio.get_running_loop(), reply.pump(mailbox), items.put_nowait)
+        work = self._start(
+            asyncio.get_running_loop(),
+            reply.pump(mailbox),
+            items.put_nowait,
+            let_go=lambda: reply.drop(asyncio.CancelledError()),
+        )
         return reply.head, work.cancel, mailbox
 
     async def _begin_there(

@@ -53,6 +53,13 @@ class Work:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._cancel)
 
+    def end_if_stranded(self) -> bool:
+        """End work whose loop was closed around it; False if its loop is still to end it, or has."""
+        if not self._loop.is_closed() or self._is_over.is_set():
+            return False
+        self._work.close()
+        return True
+
     def _cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()

@@ -9,6 +9,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -306,6 +307,36 @@ def test_a_stream_that_its_caller_closes_is_cancelled_and_no_failure(
     assert (sample.error, sample.e2e_ms) == (None, None)
     assert sample.ttft_ms is not None
     assert "cancelled" in sample.flags
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("way", ["closed at once", "never read", "left by an error", "loop closed"])
+def test_a_stream_that_a_coroutine_leaves_early_keeps_no_connection_open(
+    connect: Callable[[str], LLMClient], recorder: Recorder, way: str
+) -> None:
+    """Its request is recorded as cancelled, and overlaps with no later one."""
+
+    async def leave(client: LLMClient) -> None:
+        stream = await client.async_openai.chat.completions.create(**STREAMED)
+        if way == "closed at once":
+            await stream.close()
+        if way == "left by an error":
+            raise ZeroDivisionError
+
+    with ReplayServer(lambda body: ENDLESS if "max_tokens" not in body else Play(PIECES)) as server:
+        client = connect(server.url)
+        if way == "loop closed":
+            loop = asyncio.new_event_loop()
+            loop.run_until_complete(leave(client))
+            loop.close()
+            client.close()
+        else:
+            with suppress(ZeroDivisionError):
+                asyncio.run(leave(client))
+        client.generate("x", max_tokens=4, warmup=False)
+    gc.collect()
+    left, later = recorder.measurement.samples
+    assert ("cancelled" in left.flags, "overlapped" in later.flags) == (True, False)
 
 
 def test_a_coroutine_that_is_cancelled_leaves_a_cancelled_request(
