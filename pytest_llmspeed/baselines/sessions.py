@@ -120,7 +120,7 @@ def session_of_record(record: TestRecord, run: RunRecord) -> Session:
         level=record.level,
         suspect=record.is_suspect,
         reason=record.accepted,
-        gated=tuple(sorted({found.metric for found in record.comparisons})) or GATED,
+        gated=tuple(sorted({comparison.metric for comparison in record.comparisons})) or GATED,
         snapshots=record.snapshots,
     )
 

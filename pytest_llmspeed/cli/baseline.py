@@ -86,14 +86,14 @@ def list_tests(root: Path, now: datetime) -> Result:
     headers = ("environment", "test", "backend", "sessions", "newest", "note")
     rows = [
         (
-            each["environment"],
-            each["identity"],
-            each["backend"],
-            str(each["sessions"]),
-            _date(each["newest"]),
-            each["note"],
+            entry["environment"],
+            entry["identity"],
+            entry["backend"],
+            str(entry["sessions"]),
+            _date(entry["newest"]),
+            entry["note"],
         )
-        for each in entries
+        for entry in entries
     ]
     lines = [*table(rows, headers), "", _count_of(store), *_age_warning(entries)]
     return _result(store, lines, {"tests": entries})
@@ -232,15 +232,15 @@ def log(root: Path) -> Result:
     headers = ("started", "id", "commit", "job", "environment", "tests", "new levels")
     rows = [
         (
-            _date(each["started"]),
-            each["id"],
-            each["commit"] or DASH,
-            each["job"] or DASH,
-            each["environment"],
-            str(each["tests"]),
-            "; ".join(each["new_levels"]),
+            _date(entry["started"]),
+            entry["id"],
+            entry["commit"] or DASH,
+            entry["job"] or DASH,
+            entry["environment"],
+            str(entry["tests"]),
+            "; ".join(entry["new_levels"]),
         )
-        for each in entries
+        for entry in entries
     ]
     return _result(store, table(rows, headers), {"runs": entries})
 

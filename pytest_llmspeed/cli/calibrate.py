@@ -134,7 +134,7 @@ def _stop(child: subprocess.Popen[str]) -> None:
 def told(runs: Sequence[Sequence[Measured]]) -> Result:
     """Return what some runs of unchanged code say, as lines and as builtins."""
     findings = findings_of(runs)
-    usable = [each for each in findings if each.found is not None]
+    usable = [finding for finding in findings if finding.found is not None]
     if not usable:
         raise LLMSpeedError(
             f"no test gave enough figures in {LEAST_SESSIONS} of {len(runs)} runs; "
@@ -147,7 +147,7 @@ def told(runs: Sequence[Sequence[Measured]]) -> Result:
             "schema": SCHEMA,
             "runs": len(runs),
             "runs_that_would_fail": {"n": failed, "ci": list(wilson(failed, len(runs)))},
-            "findings": [_shown(each) for each in findings],
+            "findings": [_shown(finding) for finding in findings],
         },
     )
 
@@ -167,9 +167,9 @@ Column = tuple[Measured, str, str, list[Sequence[float]]]
 
 
 def _columns(sessions: Sequence[Measured | None]) -> Iterator[Column]:
-    first = next(each for each in sessions if each is not None)
+    first = next(session for session in sessions if session is not None)
     for stratum, shown in first.session.series.items():
-        series = [each.session.series.get(stratum) if each else None for each in sessions]
+        series = [measured.session.series.get(stratum) if measured else None for measured in sessions]
         for metric in compared_metrics(shown, budgets_of(first.record)):
             values = [_values(one, metric) for one in series]
             if any(values):
@@ -193,13 +193,13 @@ def _would_have_failed(findings: Sequence[CalibratedMetric], number: int) -> boo
     return any(f.found is not None and f.found.verdicts[number] == "slower" for f in findings)
 
 
-def _row(each: CalibratedMetric) -> tuple[str, ...]:
-    head, found = (each.identity, f"{each.metric} of {each.series}"), each.found
+def _row(calibrated: CalibratedMetric) -> tuple[str, ...]:
+    head, found = (calibrated.identity, f"{calibrated.metric} of {calibrated.series}"), calibrated.found
     if found is None:
         return (*head, "–", "–", "–", "too few requests", "–", "–")
     return (
         *head,
-        quantity(found.middle, each.metric),
+        quantity(found.middle, calibrated.metric),
         f"{found.low_sd * 100:.1f}%",
         f"{found.mid_sd * 100:.1f}%",
         f"{found.false_alarms} of {found.judged}",
@@ -218,7 +218,7 @@ def _summary(findings: Sequence[CalibratedMetric], runs: int, failed: int) -> It
         "spread: the sd, from run to run, of the fastest 10% and of the median; "
         f"seen from: the smallest slowdown called slower with {runs} stored sessions; at best: with ten"
     )
-    yield from _halving([each.found.sessions_to_halve for each in findings if each.found])
+    yield from _halving([finding.found.sessions_to_halve for finding in findings if finding.found])
 
 
 def _halving(needed: Sequence[int | None]) -> Iterator[str]:
@@ -237,9 +237,11 @@ def _halving(needed: Sequence[int | None]) -> Iterator[str]:
         )
 
 
-def _shown(each: CalibratedMetric) -> dict[str, Any]:
-    shown: dict[str, Any] = {name: getattr(each, name) for name in ("identity", "engine", "series", "metric")}
-    if (found := each.found) is None:
+def _shown(calibrated: CalibratedMetric) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        name: getattr(calibrated, name) for name in ("identity", "engine", "series", "metric")
+    }
+    if (found := calibrated.found) is None:
         return {**shown, "reason": "too few requests in too many of the runs"}
     return {
         **shown,

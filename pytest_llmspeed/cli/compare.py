@@ -55,7 +55,9 @@ class ComparedTest:
     def is_compared(self) -> bool:
         """True if any figure of a new session was held against an old one."""
         return any(
-            found.verdict not in NOT_COMPARED for record in self.records for found in record.comparisons
+            comparison.verdict not in NOT_COMPARED
+            for record in self.records
+            for comparison in record.comparisons
         )
 
 
@@ -123,10 +125,10 @@ def _kind(series: Series) -> tuple[str | None, bool, bool]:
     return series.label, series.of_load, series.free
 
 
-def _verdict(each: Measured, stored: Window, comparisons: int) -> TestRecord:
+def _verdict(measured: Measured, stored: Window, comparisons: int) -> TestRecord:
     """The record with its verdict. Its budgets say what is compared; they were checked when it ran."""
-    record = each.record
-    case = Case(budgets_of(record), stored, each.session, comparisons)
+    record = measured.record
+    case = Case(budgets_of(record), stored, measured.session, comparisons)
     judged = replace(judge(record, case, Policy()), budgets=())
     if judged.verdict is not None:
         return judged
@@ -141,7 +143,7 @@ def _verdict(each: Measured, stored: Window, comparisons: int) -> TestRecord:
 def _gravity(record: TestRecord) -> tuple[int, float]:
     order = list(Verdict)
     place = len(order) if record.verdict is None else order.index(record.verdict)
-    p_values = [found.p_session for found in record.comparisons if found.p_session is not None]
+    p_values = [comparison.p_session for comparison in record.comparisons if comparison.p_session is not None]
     return place, min(p_values, default=1.0)
 
 
@@ -159,7 +161,7 @@ def _sentences(judged: ComparedTest) -> Iterator[str]:
         words = Counter(str(record.verdict) for record in judged.records)
         verdicts = ", ".join(f"{count} {word}" for word, count in words.items())
         yield f"the worst of {len(judged.records)} new sessions is shown ({verdicts})"
-    counting = max((found.sessions for found in judged.records[0].comparisons), default=0)
+    counting = max((comparison.sessions for comparison in judged.records[0].comparisons), default=0)
     if 0 < counting < (kept := len(judged.pair.old.sessions)):
         yield f"{counting} of {kept} old sessions count: the last ten at the current level, one per CI job"
     if judged.pair.differs:
@@ -177,13 +179,13 @@ def _difference(what: str) -> str:
     return f"the {name} differs: {change}"
 
 
-def _unsettled(found: Comparison) -> str:
+def _unsettled(comparison: Comparison) -> str:
     """Return why a comparison decided nothing, and what would."""
-    said = f"{speed.name(found)}: {found.reason}"
-    if found.visible is None:
+    said = f"{speed.name(comparison)}: {comparison.reason}"
+    if comparison.visible is None:
         return said
-    said += f"; {speed.unseen(found.visible)}"
-    enough = next(((slow, more) for slow, more in found.more_sessions if more), None)
+    said += f"; {speed.unseen(comparison.visible)}"
+    enough = next(((slow, more) for slow, more in comparison.more_sessions if more), None)
     if enough is None:
         return said
     return f"{said}; {counted(enough[1] or 0, 'more report')} in OLD would show {size(enough[0])}"
@@ -253,7 +255,7 @@ def _shown_test(judged: ComparedTest) -> dict[str, Any]:
         "differs": list(judged.pair.differs),
         "changed": list(judged.changed),
         "sessions": [
-            {name: each[name] for name in ("nodeid", "verdict", "comparisons", "problems")}
-            for each in sessions
+            {name: session[name] for name in ("nodeid", "verdict", "comparisons", "problems")}
+            for session in sessions
         ],
     }

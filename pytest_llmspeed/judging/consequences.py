@@ -96,7 +96,7 @@ def _on_worst(record: TestRecord, worst: Comparison, case: Case, policy: Policy)
 
 def _worst(record: TestRecord) -> Comparison | None:
     """The comparison that speaks for the test: the gravest, of these the largest change for the worse."""
-    fitting = [found for found in record.comparisons if found.verdict is record.verdict]
+    fitting = [comparison for comparison in record.comparisons if comparison.verdict is record.verdict]
     return max(fitting, key=severity, default=None)
 
 
@@ -111,8 +111,10 @@ def slowdowns(record: TestRecord, case: Case) -> tuple[Explanation, ...]:
 
 def _failing_options(record: TestRecord, case: Case, policy: Policy) -> dict[str, Comparison]:
     """The options that fail a test with such comparisons, each with the worst of those that it fails."""
-    required = [found for found in record.comparisons if _lacks_baseline(found, case)]
-    undecided = [found for found in record.comparisons if CONSEQUENCES[found.verdict].fails_if_strict]
+    required = [comparison for comparison in record.comparisons if _lacks_baseline(comparison, case)]
+    undecided = [
+        comparison for comparison in record.comparisons if CONSEQUENCES[comparison.verdict].fails_if_strict
+    ]
     failing = {
         REQUIRE_BASELINE: required if policy.require_baseline else [],
         STRICT: undecided if policy.strict else [],
@@ -120,40 +122,46 @@ def _failing_options(record: TestRecord, case: Case, policy: Policy) -> dict[str
     return {option: max(found, key=severity) for option, found in failing.items() if found}
 
 
-def _lacks_baseline(found: Comparison, case: Case) -> bool:
+def _lacks_baseline(comparison: Comparison, case: Case) -> bool:
     """True if nothing is stored to compare with, also where a busy machine left nothing to decide."""
-    if CONSEQUENCES[found.verdict].fails_if_required:
+    if CONSEQUENCES[comparison.verdict].fails_if_required:
         return True
-    if found.stratum:
-        return not any(found.stratum in session.series for session in case.window.sessions)
+    if comparison.stratum:
+        return not any(comparison.stratum in session.series for session in case.window.sessions)
     return not case.window.sessions
 
 
-def _on_comparison(record: TestRecord, found: Comparison, case: Case, *, storing: bool) -> Explanation | None:
+def _on_comparison(
+    record: TestRecord, comparison: Comparison, case: Case, *, storing: bool
+) -> Explanation | None:
     """Return what is to be said of a comparison; a run that is `storing` is not told to store."""
-    if found.verdict is Verdict.INCONCLUSIVE:
-        return _undecided(record, found)
-    if found.verdict is Verdict.SUSPECT:
-        return Reason.SUSPECT(comparison=found)
-    if found.verdict is Verdict.FASTER:
-        return Reason.FASTER(comparison=found, storing=storing)
-    if found.verdict is Verdict.NO_BASELINE and (case.elsewhere or not storing):
+    if comparison.verdict is Verdict.INCONCLUSIVE:
+        return _undecided(record, comparison)
+    if comparison.verdict is Verdict.SUSPECT:
+        return Reason.SUSPECT(comparison=comparison)
+    if comparison.verdict is Verdict.FASTER:
+        return Reason.FASTER(comparison=comparison, storing=storing)
+    if comparison.verdict is Verdict.NO_BASELINE and (case.elsewhere or not storing):
         return Reason.NO_BASELINE(place=case.place, elsewhere=list(case.elsewhere), storing=storing)
-    return _incomparable(found, case, storing=storing) if found.verdict is Verdict.INCOMPARABLE else None
+    return (
+        _incomparable(comparison, case, storing=storing)
+        if comparison.verdict is Verdict.INCOMPARABLE
+        else None
+    )
 
 
-def _undecided(record: TestRecord, found: Comparison) -> Explanation:
-    if found.stratum not in busy_strata(record.measurement):
-        return Reason.UNDECIDED(comparison=found)
+def _undecided(record: TestRecord, comparison: Comparison) -> Explanation:
+    if comparison.stratum not in busy_strata(record.measurement):
+        return Reason.UNDECIDED(comparison=comparison)
     samples = record.measurement.samples
-    again = any(sample.stratum == found.stratum and sample.call in RETAKEN for sample in samples)
-    return Reason.MACHINE_BUSY(comparison=found, again=again)
+    again = any(sample.stratum == comparison.stratum and sample.call in RETAKEN for sample in samples)
+    return Reason.MACHINE_BUSY(comparison=comparison, again=again)
 
 
-def _incomparable(found: Comparison, case: Case, *, storing: bool) -> Explanation:
+def _incomparable(comparison: Comparison, case: Case, *, storing: bool) -> Explanation:
     if case.window.differs:
         return Reason.INCOMPARABLE(differs=list(case.window.differs), storing=storing)
-    return Reason.LENGTH_NOT_COMPARED(comparison=found)
+    return Reason.LENGTH_NOT_COMPARED(comparison=comparison)
 
 
 def _about_the_requests(record: TestRecord) -> Iterator[Explanation]:

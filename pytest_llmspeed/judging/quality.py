@@ -58,9 +58,9 @@ def failures(
             )
 
 
-def _worst_answer(found: SetFindings, *, show_answers: bool) -> dict[str, Any] | None:
+def _worst_answer(findings: SetFindings, *, show_answers: bool) -> dict[str, Any] | None:
     """The first broken answer, else the one whose score fell furthest, else one that parted for real."""
-    worst = next(iter(found.broken or _fallen(found)), None)
+    worst = next(iter(findings.broken or _fallen(findings)), None)
     if worst is None:
         return None
     shown: dict[str, Any] = {"prompt": worst.prompt}
@@ -70,15 +70,15 @@ def _worst_answer(found: SetFindings, *, show_answers: bool) -> dict[str, Any] |
     return shown
 
 
-def _fallen(found: SetFindings) -> list[AnswerLine]:
+def _fallen(findings: SetFindings) -> list[AnswerLine]:
     """The answers whose score fell, the furthest first; without scores those that parted for real."""
     pairs = [
         (answer.score - answer.baseline_score, answer)
-        for answer in found.answers
+        for answer in findings.answers
         if answer.score is not None and answer.baseline_score is not None
     ]
     fell = [answer for change, answer in sorted(pairs, key=lambda pair: pair[0]) if change < 0]
-    return fell or [answer for answer in found.answers if answer.near_tie is False]
+    return fell or [answer for answer in findings.answers if answer.near_tie is False]
 
 
 def coupled(record: TestRecord, *, strict: bool, require_baseline: bool, storing: bool) -> TestRecord:
@@ -114,12 +114,12 @@ def _suspect(found: SetFindings) -> Explanation:
     return Reason.ANSWERS_SUSPECT(prompts=found.prompts, findings=findings)
 
 
-def _skipped(found: SetFindings) -> Iterator[Explanation]:
+def _skipped(findings: SetFindings) -> Iterator[Explanation]:
     """Yield what could not be checked for want of what the engine or the store gives."""
-    for finding in found.rungs:
+    for finding in findings.rungs:
         if finding.status is QualityStatus.SKIPPED and finding.rung == LOGPROBS:
             yield Reason.CHECK_SKIPPED(
-                prompts=found.prompts,
+                prompts=findings.prompts,
                 number=finding.number,
                 rung=finding.rung,
                 because=finding.explanation,
@@ -128,4 +128,4 @@ def _skipped(found: SetFindings) -> Iterator[Explanation]:
 
 def _is_told(record: TestRecord) -> bool:
     """True if the speed lacks its baseline too, which is said once for both."""
-    return any(found.verdict is Verdict.NO_BASELINE for found in record.comparisons)
+    return any(comparison.verdict is Verdict.NO_BASELINE for comparison in record.comparisons)

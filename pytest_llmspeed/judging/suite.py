@@ -40,8 +40,8 @@ def judge_suite(
     """
     shifts: list[SuiteShift] = []
     alone: list[tuple[str, Comparison]] = []
-    for environment in dict.fromkeys(each.record.environment for each in tests):
-        here = [each for each in tests if each.record.environment == environment]
+    for environment in dict.fromkeys(test.record.environment for test in tests):
+        here = [test for test in tests if test.record.environment == environment]
         for metric in GATED:
             members = list(_members(here, metric))
             spans_a_day = all(member.judged.window.spans_a_day for member in members)
@@ -59,9 +59,9 @@ def judge_suite(
 def _members(tests: Sequence[JudgedTest], metric: str) -> Iterator[_Member]:
     for each in tests:
         compared = {
-            found.stratum
-            for found in each.record.comparisons
-            if found.delta is not None and found.prompt_tokens is None
+            comparison.stratum
+            for comparison in each.record.comparisons
+            if comparison.delta is not None and comparison.prompt_tokens is None
         }
         for stratum, series in each.now.series.items():
             stored = {

@@ -48,9 +48,9 @@ def health_of(
     )
 
 
-def _piled_up(kept: RecordedResponse, found: Exchange, gathered_s: float) -> int:
+def _piled_up(kept: RecordedResponse, exchange: Exchange, gathered_s: float) -> int:
     """The output events without a stamp of their own, because more came before they were read."""
-    together = [late.stamp_s for early, late in pairwise(found.events) if early.stamp_s == late.stamp_s]
+    together = [late.stamp_s for early, late in pairwise(exchange.events) if early.stamp_s == late.stamp_s]
     if not together:
         return 0
     late_s = dict(zip(kept.stamps_s, kept.late_s, strict=True))

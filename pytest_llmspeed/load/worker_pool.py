@@ -112,7 +112,9 @@ def run_in_workers(plan: LoadPlan, target: Target, processes: int) -> Outcome:
 
 def _wait_until_warm(workers: Sequence[_Worker], plan: LoadPlan, target: Target) -> None:
     limit_s = plan.template.timeout_s + SILENT_S
-    if not _listen(workers, limit_s, until=lambda: all(each.warm or each.has_ended for each in workers)):
+    if not _listen(
+        workers, limit_s, until=lambda: all(worker.warm or worker.has_ended for worker in workers)
+    ):
         raise EngineError(f"a worker process of the load was not warm after {limit_s:.0f} s")
     for worker in workers:
         if not worker.warm:

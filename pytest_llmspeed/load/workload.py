@@ -98,7 +98,7 @@ class Workload:
         """Conversations of several turns: what the user says in each, as text or messages."""
         return ListedWorkload(
             tuple(
-                tuple(Turn(each if isinstance(each, str) else _messages(each)) for each in turns)
+                tuple(Turn(turn if isinstance(turn, str) else _messages(turn)) for turn in turns)
                 for turns in conversations
             )
         )

@@ -141,7 +141,7 @@ class Samples:
         import numpy as np
 
         columns = [np.array([*alike], dtype=float).T for _, alike in groupby(samples, len)]
-        return cls([change(each) for each in columns] if change else columns)
+        return cls([change(column) for column in columns] if change else columns)
 
     @property
     def mean_size(self) -> float:

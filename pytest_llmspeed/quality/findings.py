@@ -119,13 +119,13 @@ def to_builtins(sets: Sequence[SetFindings], *, text: bool) -> dict[str, Any] | 
     }
 
 
-def _set_to_builtins(found: SetFindings, *, text: bool) -> dict[str, Any]:
+def _set_to_builtins(findings: SetFindings, *, text: bool) -> dict[str, Any]:
     return {
-        "prompts": found.prompts,
-        "verdict": found.status.value,
-        "accepted": found.accepted,
-        "rungs": [_finding_to_builtins(finding) for finding in found.rungs],
-        "answers": [_answer_to_builtins(answer, text=text) for answer in found.answers],
+        "prompts": findings.prompts,
+        "verdict": findings.status.value,
+        "accepted": findings.accepted,
+        "rungs": [_finding_to_builtins(finding) for finding in findings.rungs],
+        "answers": [_answer_to_builtins(answer, text=text) for answer in findings.answers],
     }
 
 

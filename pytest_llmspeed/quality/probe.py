@@ -134,14 +134,14 @@ class Probe:
     def _answer(self, prompt: QualityPrompt, scorer: Scorer | None) -> CheckedAnswer:
         samples = [self._exchange(prompt, place) for place in range(prompt.samples)]
         answer = CheckedAnswer(prompt.id, prompt.hash)
-        if error := next(filter(None, (each.failure for each in samples)), None):
+        if error := next(filter(None, (sample.failure for sample in samples)), None):
             return replace(answer, error=error)
-        texts = tuple(each.joined("text") for each in samples)
+        texts = tuple(sample.joined("text") for sample in samples)
         misses = [
             not_kept(prompt.contract, text, each.finish_reason)
             for text, each in zip(texts, samples, strict=True)
         ]
-        kept = fmean(not each for each in misses) if prompt.contract.asks else None
+        kept = fmean(not miss for miss in misses) if prompt.contract.asks else None
         score = kept if scorer is None else fmean(float(scorer(prompt.prompt, text)) for text in texts)
         answer = replace(answer, texts=texts)
         if score is not None and not isfinite(score):

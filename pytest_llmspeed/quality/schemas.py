@@ -96,7 +96,8 @@ def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: 
     others = [
         name
         for name in instance
-        if name not in schema.get("properties", {}) and not any(matches(each, name) for each in patterns)
+        if name not in schema.get("properties", {})
+        and not any(matches(pattern, name) for pattern in patterns)
     ]
     if validator.is_type(allowed, "object"):
         for name in others:

@@ -119,5 +119,5 @@ def gap_at(before: TokenScores, place: int, other: int | None) -> float | None:
 
 def pooled(changes: Iterable[Sequence[TokenChange]]) -> Iterator[TokenChange]:
     """Yield the changes of several answers one after the other."""
-    for each in changes:
-        yield from each
+    for change in changes:
+        yield from change

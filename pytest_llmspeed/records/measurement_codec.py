@@ -23,7 +23,10 @@ def measurement_to_builtins(measurement: Measurement, *, text: bool) -> dict[str
         "warmup_requests": measurement.warmup_requests,
         "peak_memory_mib": rounded(measurement.peak_memory_mib),
         "cache_hit_rate": rounded(measurement.cache_hit_rate),
-        "neighbours": [{"name": each.name, "cores": rounded(each.cores)} for each in measurement.neighbours],
+        "neighbours": [
+            {"name": neighbour.name, "cores": rounded(neighbour.cores)}
+            for neighbour in measurement.neighbours
+        ],
         "loads": [load_to_builtins(load) for load in measurement.loads],
         "curves": [_curve_to_builtins(curve) for curve in measurement.curves],
         "summary": {

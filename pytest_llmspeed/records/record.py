@@ -82,18 +82,20 @@ class TestRecord:
     @property
     def is_suspect(self) -> bool:
         """True if anything may be slower than its last sessions, and that was not accepted."""
-        suspects = (found.verdict is Verdict.SUSPECT and not found.crept for found in self.comparisons)
+        suspects = (
+            comparison.verdict is Verdict.SUSPECT and not comparison.crept for comparison in self.comparisons
+        )
         return self.accepted is None and any(suspects)
 
     @property
     def is_faster(self) -> bool:
         """True if anything became faster, whatever else was found: its session starts a new level."""
-        return any(found.verdict is Verdict.FASTER for found in self.comparisons)
+        return any(comparison.verdict is Verdict.FASTER for comparison in self.comparisons)
 
     @property
     def follows_a_shorter_prompt(self) -> bool:
         """True if a prompt shrank and something became faster with it."""
-        return any(found.follows_a_shorter_prompt for found in self.comparisons)
+        return any(comparison.follows_a_shorter_prompt for comparison in self.comparisons)
 
     @property
     def was_disturbed(self) -> bool:
@@ -226,10 +228,10 @@ def test_to_builtins(record: TestRecord, *, text: bool) -> dict[str, Any]:
         "key": record.key,
         "measurement": measurement_to_builtins(record.measurement, text=text),
         "budgets": [budget_check_to_builtins(check) for check in record.budgets],
-        "comparisons": [comparison_to_builtins(found) for found in record.comparisons],
+        "comparisons": [comparison_to_builtins(comparison) for comparison in record.comparisons],
         "verdict": None if record.verdict is None else record.verdict.value,
         "faster": record.is_faster,
-        "problems": [explanation_to_builtins(each) for each in record.problems],
+        "problems": [explanation_to_builtins(problem) for problem in record.problems],
         "advice": [explanation_to_builtins(each) for each in record.advice],
         "accepted": record.accepted,
         "quality": findings.to_builtins(record.quality, text=text),
@@ -263,7 +265,7 @@ def test_to_stored(record: TestRecord) -> dict[str, Any]:
         "faster": record.is_faster,
         "suspect": record.is_suspect,
         "level": record.level,
-        "gated": sorted({found.metric for found in record.comparisons}),
+        "gated": sorted({comparison.metric for comparison in record.comparisons}),
         "accepted": record.accepted,
         **({"snapshots": list(record.snapshots)} if record.snapshots else {}),
     }

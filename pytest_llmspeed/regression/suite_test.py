@@ -99,9 +99,9 @@ def common_shift(comparisons: Sequence[SuiteTest], *, spans_a_day: bool = True) 
     sessions span a day.
     """
     shifts: dict[str, list[_Shifts]] = {}
-    for each in comparisons:
-        if each.baseline and len(each.new) >= LEAST_REQUESTS:
-            shifts.setdefault(each.name, []).append(_shifts(each))
+    for comparison in comparisons:
+        if comparison.baseline and len(comparison.new) >= LEAST_REQUESTS:
+            shifts.setdefault(comparison.name, []).append(_shifts(comparison))
     if len(shifts) < LEAST_TESTS:
         return None
     tests = [_middle(strata) for strata in shifts.values()]

@@ -119,5 +119,5 @@ def severity(found: Comparison) -> tuple[int, float]:
 
 def worst_of_each_metric(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Return the comparison that speaks for each metric: the worst of its strata."""
-    metrics = dict.fromkeys(found.metric for found in comparisons)
+    metrics = dict.fromkeys(comparison.metric for comparison in comparisons)
     return [max((f for f in comparisons if f.metric == metric), key=severity) for metric in metrics]

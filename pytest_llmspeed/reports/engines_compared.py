@@ -88,7 +88,7 @@ def _parts(group: Group) -> Iterator[_Part]:
     outside = tuple(_or_none(record.measurement.outside_loads) for record in group)
     loads = [_loads_by_name(record.measurement) for record in group]
     names = dict.fromkeys(name for of_engine in loads for name in of_engine)
-    found = [("", outside), *((name, tuple(each.get(name) for each in loads)) for name in names)]
+    found = [("", outside), *((name, tuple(load.get(name) for load in loads)) for name in names)]
     shown = [
         (name, measured)
         for name, measured in found
@@ -161,12 +161,16 @@ def _together(parts: Sequence[_Part]) -> SideBySide:
 
 
 def _most(of_tests: Sequence[EngineFigures]) -> dict[str, float]:
-    known = {name: [each.values[name] for each in of_tests if name in each.values] for name in OF_ENGINE}
+    known = {
+        name: [figures.values[name] for figures in of_tests if name in figures.values] for name in OF_ENGINE
+    }
     return {name: max(values) for name, values in known.items() if values}
 
 
 def _mean_ratios(of_tests: Sequence[EngineFigures]) -> dict[str, float]:
-    known = {name: [each.ratios[name] for each in of_tests if name in each.ratios] for name in MEASURED}
+    known = {
+        name: [figures.ratios[name] for figures in of_tests if name in figures.ratios] for name in MEASURED
+    }
     return {name: geometric_mean(ratios) for name, ratios in known.items() if ratios}
 
 

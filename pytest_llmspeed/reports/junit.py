@@ -29,19 +29,19 @@ def properties(record: TestRecord) -> Iterator[tuple[str, str]]:
         yield f"{PREFIX}backend", record.backend.name
     for answers in record.quality:
         yield f"{PREFIX}quality", f"{answers.prompts}: {answers.status.value}"
-    several = len({found.stratum for found in record.comparisons}) > 1
+    several = len({comparison.stratum for comparison in record.comparisons}) > 1
     for found in record.comparisons:
         yield from _of_metric(found, f"[{found.part.replace(QUOTE, '')}]" if several and found.part else "")
 
 
-def _of_metric(found: Comparison, part: str) -> Iterator[tuple[str, str]]:
-    if found.now is not None:
-        yield f"{PREFIX}{found.metric}{part}", str(round(found.now, 4))
-    if moved := change(found):
-        yield f"{PREFIX}{found.metric}_change{part}", moved
-    if found.delta is not None and found.ci is not None:
-        ratios = {"ratio": found.delta, "ratio_low": found.ci[0], "ratio_high": found.ci[1]}
+def _of_metric(comparison: Comparison, part: str) -> Iterator[tuple[str, str]]:
+    if comparison.now is not None:
+        yield f"{PREFIX}{comparison.metric}{part}", str(round(comparison.now, 4))
+    if moved := change(comparison):
+        yield f"{PREFIX}{comparison.metric}_change{part}", moved
+    if comparison.delta is not None and comparison.ci is not None:
+        ratios = {"ratio": comparison.delta, "ratio_low": comparison.ci[0], "ratio_high": comparison.ci[1]}
         for name, ratio in ratios.items():
-            yield f"{PREFIX}{found.metric}_{name}{part}", f"{ratio:.6g}"
-    if found.at_another_location:
-        yield f"{PREFIX}{found.metric}_compared_at{part}", location(found)
+            yield f"{PREFIX}{comparison.metric}_{name}{part}", f"{ratio:.6g}"
+    if comparison.at_another_location:
+        yield f"{PREFIX}{comparison.metric}_compared_at{part}", location(comparison)

@@ -76,14 +76,14 @@ def _metric_key(budget_name: str) -> str:
     return next(m.key for m in METRICS.values() if budget_name.startswith(m.name))
 
 
-def _comparison_row(record: TestRecord, found: Comparison) -> Row:
+def _comparison_row(record: TestRecord, comparison: Comparison) -> Row:
     return (
         record.nodeid,
-        name(found),
-        DASH if found.baseline is None else quantity(found.baseline, found.metric),
-        DASH if found.now is None else quantity(found.now, found.metric),
-        _change_and_place(found),
-        _verdict(record, found),
+        name(comparison),
+        DASH if comparison.baseline is None else quantity(comparison.baseline, comparison.metric),
+        DASH if comparison.now is None else quantity(comparison.now, comparison.metric),
+        _change_and_place(comparison),
+        _verdict(record, comparison),
     )
 
 
@@ -94,29 +94,29 @@ def _without_baseline(record: TestRecord, unknown: Sequence[Comparison]) -> Row:
     return (record.nodeid, names, DASH, ", ".join(now), DASH, _verdict(record, unknown[0]))
 
 
-def _quality_row(record: TestRecord, found: SetFindings) -> Row:
-    scores = [(a.baseline_score, a.score) for a in found.answers if a.score is not None]
+def _quality_row(record: TestRecord, findings: SetFindings) -> Row:
+    scores = [(a.baseline_score, a.score) for a in findings.answers if a.score is not None]
     before = [score for score, _ in scores if score is not None]
     return (
         record.nodeid,
-        f"quality of {found.prompts}",
+        f"quality of {findings.prompts}",
         f"{sum(before):g} of {len(before)}" if before else DASH,
         f"{sum(score for _, score in scores):g} of {len(scores)}" if scores else DASH,
         DASH,
-        _quality_verdict(found),
+        _quality_verdict(findings),
     )
 
 
-def _quality_verdict(found: SetFindings) -> str:
-    if found.accepted is not None:
-        return f"accepted: {found.accepted}"
-    rungs = [finding.rung for finding in found.rungs if finding.status is found.status]
-    if found.status is QualityStatus.PASSED:
+def _quality_verdict(findings: SetFindings) -> str:
+    if findings.accepted is not None:
+        return f"accepted: {findings.accepted}"
+    rungs = [finding.rung for finding in findings.rungs if finding.status is findings.status]
+    if findings.status is QualityStatus.PASSED:
         return "passed"
     return (
         "no baseline"
-        if found.status is QualityStatus.NO_BASELINE
-        else f"{found.status.value}: {', '.join(rungs)}"
+        if findings.status is QualityStatus.NO_BASELINE
+        else f"{findings.status.value}: {', '.join(rungs)}"
     )
 
 
@@ -128,23 +128,23 @@ def change(found: Comparison) -> str | None:
     return f"{percent(found.delta)} ({low} to {high})"
 
 
-def _change_and_place(found: Comparison) -> str:
+def _change_and_place(comparison: Comparison) -> str:
     """The change, with the location that it was found at unless that is the row's own two figures."""
-    moved = change(found) or DASH
-    return f"{moved} at {location(found)}" if found.at_another_location else moved
+    moved = change(comparison) or DASH
+    return f"{moved} at {location(comparison)}" if comparison.at_another_location else moved
 
 
-def _verdict(record: TestRecord, found: Comparison) -> str:
+def _verdict(record: TestRecord, comparison: Comparison) -> str:
     """The verdict with its number: what `passed` rules out, what could not be seen, what was accepted."""
-    if found.verdict is Verdict.SLOWER and record.accepted is not None:
+    if comparison.verdict is Verdict.SLOWER and record.accepted is not None:
         return f"slower, accepted: {record.accepted}"
-    if found.verdict is Verdict.PASSED:
+    if comparison.verdict is Verdict.PASSED:
         return "passed: no slowdown above 20%"
-    if found.verdict is Verdict.SUSPECT:
+    if comparison.verdict is Verdict.SUSPECT:
         return "suspect: may be slower"
-    if found.verdict is Verdict.INCONCLUSIVE and found.visible is not None:
-        return f"inconclusive: a slowdown under {size(found.visible)} would not show"
-    return found.verdict.value.replace("_", " ")
+    if comparison.verdict is Verdict.INCONCLUSIVE and comparison.visible is not None:
+        return f"inconclusive: a slowdown under {size(comparison.visible)} would not show"
+    return comparison.verdict.value.replace("_", " ")
 
 
 def rows_of_all(

@@ -109,7 +109,7 @@ class Results:
             if self._counts_in_the_suite(record)
         ]
         if tests:
-            comparisons = max(self._comparisons(each.record.environment) for each in tests)
+            comparisons = max(self._comparisons(test.record.environment) for test in tests)
             self.suite = judge_suite(tests, comparisons, self._settings.accept)
         return self.suite is None or not self.suite.fails
 
