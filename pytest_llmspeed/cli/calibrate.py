@@ -53,14 +53,14 @@ class CalibratedMetric:
 def run(count: int, arguments: Sequence[str], tell: Callable[[str], None]) -> Result:
     """Run pytest `count` times and return what the sessions say; raises `LLMSpeedError` if a run fails.
 
-    After Ctrl-C, what was done is told. `tell` is given a line for each run.
+    After Ctrl-C, what was done is result_of. `tell` is given a line for each run.
     """
     runs: list[list[Measured]] = []
     try:
         for measured in _runs(count, arguments):
             runs.append(measured)
             tell(f"run {len(runs)} of {count}: {counted(len(measured), 'test')} measured")
-        return told(runs)
+        return result_of(runs)
     except KeyboardInterrupt:
         return _interrupted(runs, count)
 
@@ -73,11 +73,11 @@ def _runs(count: int, arguments: Sequence[str]) -> Iterator[list[Measured]]:
 
 def _interrupted(runs: Sequence[Sequence[Measured]], count: int) -> Result:
     """Return what was done before Ctrl-C, if that says something."""
-    said = f"interrupted after {len(runs)} of {counted(count, 'run')}"
+    sentence = f"interrupted after {len(runs)} of {counted(count, 'run')}"
     if len(runs) < LEAST_SESSIONS:
-        said += f"; at least {LEAST_SESSIONS} are needed"
-        return Result((), {"schema": SCHEMA, "runs": len(runs)}, INTERRUPTED, (said,))
-    return replace(told(runs), exit_code=INTERRUPTED, warnings=(said,))
+        sentence += f"; at least {LEAST_SESSIONS} are needed"
+        return Result((), {"schema": SCHEMA, "runs": len(runs)}, INTERRUPTED, (sentence,))
+    return replace(result_of(runs), exit_code=INTERRUPTED, warnings=(sentence,))
 
 
 def one_run(folder: Path, arguments: Sequence[str], number: int) -> list[Measured]:
@@ -131,7 +131,7 @@ def _stop(child: subprocess.Popen[str]) -> None:
         child.kill()
 
 
-def told(runs: Sequence[Sequence[Measured]]) -> Result:
+def result_of(runs: Sequence[Sequence[Measured]]) -> Result:
     """Return what some runs of unchanged code say, as lines and as builtins."""
     findings = findings_of(runs)
     usable = [finding for finding in findings if finding.found is not None]

@@ -156,7 +156,7 @@ def _nothing_in_common(before: ReportSet, after: ReportSet, pairing: Pairing) ->
 
 
 def _sentences(judged: ComparedTest) -> Iterator[str]:
-    """Return what is to be said of a pair beside its rows in the table."""
+    """Return what is to be sentence of a pair beside its rows in the table."""
     if len(judged.records) > 1:
         words = Counter(str(record.verdict) for record in judged.records)
         verdicts = ", ".join(f"{count} {word}" for word, count in words.items())
@@ -181,14 +181,14 @@ def _difference(what: str) -> str:
 
 def _unsettled(comparison: Comparison) -> str:
     """Return why a comparison decided nothing, and what would."""
-    said = f"{speed.name(comparison)}: {comparison.reason}"
+    sentence = f"{speed.name(comparison)}: {comparison.reason}"
     if comparison.visible is None:
-        return said
-    said += f"; {speed.unseen(comparison.visible)}"
+        return sentence
+    sentence += f"; {speed.unseen(comparison.visible)}"
     enough = next(((slow, more) for slow, more in comparison.more_sessions if more), None)
     if enough is None:
-        return said
-    return f"{said}; {counted(enough[1] or 0, 'more report')} in OLD would show {size(enough[0])}"
+        return sentence
+    return f"{sentence}; {counted(enough[1] or 0, 'more report')} in OLD would show {size(enough[0])}"
 
 
 def _result(before: ReportSet, after: ReportSet, pairing: Pairing, judged: Sequence[ComparedTest]) -> Result:

@@ -75,8 +75,8 @@ class Arrivals:
         """Refuse none of them, or several; a whole number of NumPy is one as any other."""
         given = [name for name in ("concurrency", "rate", "trace") if getattr(self, name) is not None]
         if len(given) != 1:
-            said = " and ".join(f"{name}=" for name in given) or "none of them"
-            raise SettingsError(f"load takes one of concurrency=, rate= and trace=; {said} was given")
+            names = " and ".join(f"{name}=" for name in given) or "none of them"
+            raise SettingsError(f"load takes one of concurrency=, rate= and trace=; {names} was given")
         if self.concurrency is not None:
             object.__setattr__(self, "concurrency", _whole("concurrency", self.concurrency))
             if self.concurrency < 1:

@@ -230,8 +230,8 @@ class LoadRunner:
 
 
 def _with_answer(request: Request, answered: Exchange) -> Before:
-    said = {"role": "assistant", "content": answered.joined("text")}
-    return (*request.messages, said)
+    reply = {"role": "assistant", "content": answered.joined("text")}
+    return (*request.messages, reply)
 
 
 def _read(answer: Any, request: Request) -> Exchange | None:

@@ -255,10 +255,10 @@ class _Worker:
         """Return why it ended: our own reason, its last line, or its exit code."""
         if self._ended_because:
             return self._ended_because
-        said = self._complaints.decode("utf-8", "replace").strip()
+        stderr = self._complaints.decode("utf-8", "replace").strip()
         if self._process.poll() is None:
             self._process.wait(STOP_S)
-        return said.rpartition("\n")[2] or f"exit code {self._process.returncode}"
+        return stderr.rpartition("\n")[2] or f"exit code {self._process.returncode}"
 
     def hang_up(self) -> None:
         """Close its input, which stops it."""

@@ -151,15 +151,15 @@ def _system(row: FileRow) -> tuple[Mapping[str, Any], ...]:
 
 def _shared_turns(row: FileRow, reading: Reading) -> Iterator[Turn]:
     """Return what people said in a ShareGPT conversation; a system text goes before the first."""
-    said = row.fields["conversations"]
-    if not isinstance(said, list):
+    messages = row.fields["conversations"]
+    if not isinstance(messages, list):
         raise row.refused("conversations", "it is not a list")
     before = list(_system(row))
     tools = row.fields.get("tools")
     extra = {"tools": tools} if isinstance(tools, list) and tools else {}
     if tools and not extra:
         reading.note("'tools' that are not a list are not sent")
-    for entry in said:
+    for entry in messages:
         who, text = _who_and_text(row, entry)
         if who == "system":
             before.append({"role": "system", "content": text})
@@ -171,10 +171,10 @@ def _shared_turns(row: FileRow, reading: Reading) -> Iterator[Turn]:
             reading.note(f"what {who!r:.40} says in a conversation is left out")
 
 
-def _who_and_text(row: FileRow, said: Any) -> tuple[str, str]:
-    if not isinstance(said, Mapping):
-        raise row.refused("conversations", f"{said!r:.60} is not a JSON object")
-    who, text = said.get("from") or said.get("role"), said.get("value", said.get("content"))
+def _who_and_text(row: FileRow, message: Any) -> tuple[str, str]:
+    if not isinstance(message, Mapping):
+        raise row.refused("conversations", f"{message!r:.60} is not a JSON object")
+    who, text = message.get("from") or message.get("role"), message.get("value", message.get("content"))
     if not isinstance(who, str) or not isinstance(text, str):
         raise row.refused("conversations", "an entry needs 'from' and 'value', both strings")
     return who, text

@@ -52,13 +52,13 @@ def of_several(kind: Kind, found: Sequence[Comparison]) -> str:
     if kind.step == "reason":
         return f"undecided: {kind.detail}"
     hidden = _range([(each.visible or 1.0) - 1 for each in found], "{:.0%}")
-    said = f"undecided so far; a slowdown under {hidden} would not show"
+    sentence = f"undecided so far; a slowdown under {hidden} would not show"
     steps = [step for each in found if (step := sessions_to_store(each))]
     if kind.step == "store":
         most = max(more for _, more in steps)
         sessions = f"{_range([more for _, more in steps], '{}')} more session{'' if most == 1 else 's'}"
-        return f"{said}; {sessions} would show {kind.detail}: pytest {UPDATE}"
-    return f"{said}; {NOT_BY_SESSIONS if kind.step == 'in vain' else RUN_AGAIN}"
+        return f"{sentence}; {sessions} would show {kind.detail}: pytest {UPDATE}"
+    return f"{sentence}; {NOT_BY_SESSIONS if kind.step == 'in vain' else RUN_AGAIN}"
 
 
 def _range(values: Sequence[float], style: str) -> str:

@@ -17,9 +17,9 @@ def update_outcome(stored: int, refused: Mapping[str, Sequence[str]]) -> str:
     """Return how many sessions an update stored; `refused` holds reason → the tests that were not."""
     if not refused:
         return f"{NOT_UPDATED}: no test was measured"
-    said = f"{counted(stored, 'session')} stored, {sum(map(len, refused.values()))} not"
+    sentence = f"{counted(stored, 'session')} stored, {sum(map(len, refused.values()))} not"
     reasons = "; ".join(f"{_listed(tests)} {reason}" for reason, tests in refused.items())
-    return f"{said if stored else NOT_UPDATED}: {reasons}"
+    return f"{sentence if stored else NOT_UPDATED}: {reasons}"
 
 
 def _listed(tests: Sequence[str]) -> str:

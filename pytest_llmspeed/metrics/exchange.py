@@ -186,20 +186,22 @@ class Exchange:
 
 
 def without_output(exchange: Exchange) -> str:
-    """Return the sentence on an answer that ended without output: what the server told, and what to do."""
+    """Return the sentence on an answer that ended without output: what the server reported, and what to do."""
     usage, reason = exchange.usage or Usage(), exchange.finish_reason
     spent, thought = usage.output_tokens or 0, usage.reasoning_tokens or 0
     if thought and thought >= spent:
-        told = f"all {spent or thought} output tokens were hidden reasoning"
+        problem = f"all {spent or thought} output tokens were hidden reasoning"
     elif thought:
-        told = f"no output could be seen, and {thought} of {spent} output tokens were hidden reasoning"
+        problem = f"no output could be seen, and {thought} of {spent} output tokens were hidden reasoning"
     elif spent:
-        told = f"none of the {spent} output tokens could be seen"
+        problem = f"none of the {spent} output tokens could be seen"
     else:
-        told = "the stream ended without any output" if exchange.streamed else "the answer contains no output"
+        problem = (
+            "the stream ended without any output" if exchange.streamed else "the answer contains no output"
+        )
     if reason is None:
-        return told
-    return f"{told} (finish reason {reason!r}): {_advice(exchange, reason, spent, thought)}"
+        return problem
+    return f"{problem} (finish reason {reason!r}): {_advice(exchange, reason, spent, thought)}"
 
 
 def _advice(exchange: Exchange, reason: str, spent: int, thought: int) -> str:

@@ -59,8 +59,8 @@ class Measurement:
     @property
     def not_compared(self) -> tuple[Explanation, ...]:
         """The reasons why loads are too short to compare; a level of a sweep is never compared."""
-        told = (load.not_compared for load in self.loads if load.counted and load.not_compared)
-        return tuple(dict.fromkeys(told))
+        known = (load.not_compared for load in self.loads if load.counted and load.not_compared)
+        return tuple(dict.fromkeys(known))
 
     @property
     def _requests(self) -> str:
@@ -186,9 +186,9 @@ class Measurement:
 
 
 def _hit_rate(samples: Sequence[Sample]) -> float | None:
-    told = [s for s in samples if s.ok and s.prompt_tokens and s.cached_tokens is not None]
-    prompt_tokens = sum(s.prompt_tokens or 0 for s in told)
-    return sum(s.cached_tokens or 0 for s in told) / prompt_tokens if prompt_tokens else None
+    known = [s for s in samples if s.ok and s.prompt_tokens and s.cached_tokens is not None]
+    prompt_tokens = sum(s.prompt_tokens or 0 for s in known)
+    return sum(s.cached_tokens or 0 for s in known) / prompt_tokens if prompt_tokens else None
 
 
 def busy_strata(measurement: Measurement) -> dict[str, tuple[int, int]]:

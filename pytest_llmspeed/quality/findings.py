@@ -89,8 +89,8 @@ class SetFindings:
         if self.accepted is not None:
             return QualityStatus.PASSED
         order = list(QualityStatus)
-        told = [finding.status for finding in self.rungs if finding.status is not QualityStatus.SKIPPED]
-        return min(told, key=order.index, default=QualityStatus.PASSED)
+        statuses = [finding.status for finding in self.rungs if finding.status is not QualityStatus.SKIPPED]
+        return min(statuses, key=order.index, default=QualityStatus.PASSED)
 
     @property
     def failures(self) -> tuple[Finding, ...]:

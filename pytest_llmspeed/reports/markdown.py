@@ -12,7 +12,7 @@ from pytest_llmspeed.reports.curves import ShownCurve, curves_of
 from pytest_llmspeed.reports.folding import MARKDOWN_LINES, TERMINAL_LINES, cut
 from pytest_llmspeed.reports.rows import (
     HEADERS,
-    Said,
+    AddressedSentence,
     counts,
     left_out,
     of_suite,
@@ -43,14 +43,14 @@ def markdown(
     yield f"### LLM speed – {_text(counts(records))}"
     failing = sum(bool(record.problems) for record in records)
     most = min(max(TERMINAL_LINES, failing), MARKDOWN_LINES)
-    told, more = rows_of_all(records, verbose=False, most=most, keep_failures=False)
-    yield from _after_a_blank(_table(told))
+    shown, more = rows_of_all(records, verbose=False, most=most, keep_failures=False)
+    yield from _after_a_blank(_table(shown))
     yield from _left_out(more, "row")
-    said, untold = cut(list(sentences(records, failures=True)), MARKDOWN_LINES)
-    unsaid = [left_out(untold, "sentence", JSON)] if untold else []
-    yield from _after_a_blank(_list([*said, *of_suite(suite)], stored, [*unsaid, *problems]))
+    addressed, left = cut(list(sentences(records, failures=True)), MARKDOWN_LINES)
+    more_sentences = [left_out(left, "sentence", JSON)] if left else []
+    yield from _after_a_blank(_list([*addressed, *of_suite(suite)], stored, [*more_sentences, *problems]))
     everything, beyond = rows_of_all(records, verbose=True, most=MARKDOWN_LINES, keep_failures=False)
-    if len(everything) > len(told):
+    if len(everything) > len(shown):
         yield from ("", f"<details><summary>All rows ({len(everything) + beyond:,})</summary>")
         yield from _after_a_blank(_table(everything))
         yield from _left_out(beyond, "row")
@@ -105,8 +105,10 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _list(said: Sequence[Said], stored: Sequence[Path], problems: Sequence[str]) -> Iterator[str]:
-    for nodeids, sentence in said:
+def _list(
+    addressed: Sequence[AddressedSentence], stored: Sequence[Path], problems: Sequence[str]
+) -> Iterator[str]:
+    for nodeids, sentence in addressed:
         yield f"- {_named(nodeids)}{_text(sentence)}"
     for problem in problems:
         yield f"- {_text(problem)}"

@@ -20,7 +20,7 @@ DASH = "–"
 OVER_BUDGET = "failed by a budget"
 
 Row = tuple[str, str, str, str, str, str]
-Said = tuple[tuple[str, ...], str]
+AddressedSentence = tuple[tuple[str, ...], str]
 """Node ids of the tests that a sentence is about (none: the run), and the sentence."""
 
 
@@ -166,7 +166,9 @@ def left_out(number: int, thing: str, where: str) -> str:
     return f"… and {number:,} more {thing}{'' if number == 1 else 's'}; see {where}"
 
 
-def sentences(records: Sequence[TestRecord], *, failures: bool = False, fold: bool = True) -> Iterator[Said]:
+def sentences(
+    records: Sequence[TestRecord], *, failures: bool = False, fold: bool = True
+) -> Iterator[AddressedSentence]:
     """Yield each piece of advice once, with the tests that it is for.
 
     With `failures` the sentences that fail tests come first: for a report that stands alone. With `fold`
@@ -180,7 +182,7 @@ def sentences(records: Sequence[TestRecord], *, failures: bool = False, fold: bo
     yield from once(advice)
 
 
-def of_suite(suite: SuiteVerdict | None) -> Iterator[Said]:
+def of_suite(suite: SuiteVerdict | None) -> Iterator[AddressedSentence]:
     """Yield what the tests of the run say together."""
     if suite is None:
         return
@@ -191,10 +193,10 @@ def of_suite(suite: SuiteVerdict | None) -> Iterator[Said]:
         yield (nodeid,), slower_beside(found, suite.accepted)
 
 
-def once(said: Sequence[tuple[str, Sequence[str]]]) -> Iterator[Said]:
+def once(sentences_by_test: Sequence[tuple[str, Sequence[str]]]) -> Iterator[AddressedSentence]:
     """Yield each sentence once, with the tests that say it."""
     tests: dict[str, list[str]] = {}
-    for nodeid, sentences_of_test in said:
+    for nodeid, sentences_of_test in sentences_by_test:
         for sentence in sentences_of_test:
             tests.setdefault(sentence, []).append(nodeid)
     for sentence, nodeids in tests.items():

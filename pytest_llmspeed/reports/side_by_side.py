@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pytest_llmspeed.messages.figures import quantity
 from pytest_llmspeed.records.record import TestRecord
 from pytest_llmspeed.reports.engines_compared import FIGURES, EngineFigures, SideBySide, side_by_side
-from pytest_llmspeed.reports.rows import DASH, Said, once
+from pytest_llmspeed.reports.rows import DASH, AddressedSentence, once
 
 HEADERS = ("test", "engine", "TTFT", "TPOT", "throughput", "memory", "start")
 FEW_TESTS = 3
@@ -33,7 +33,7 @@ def rows(found: Sequence[SideBySide]) -> Iterator[Cells]:
             yield (name, engine.engine, *(_cell(engine, figure, first=not place) for figure in FIGURES))
 
 
-def sentences(found: Sequence[SideBySide]) -> Iterator[Said]:
+def sentences(found: Sequence[SideBySide]) -> Iterator[AddressedSentence]:
     """Yield what was not the same work on all engines, each sentence once with its tests."""
     yield from once([(_name(test), test.unlike) for test in found])
 

@@ -12,8 +12,8 @@ from pytest_llmspeed.reports.engines_compared import SideBySide
 from pytest_llmspeed.reports.folding import TERMINAL_LINES, cut
 from pytest_llmspeed.reports.rows import (
     HEADERS,
+    AddressedSentence,
     Row,
-    Said,
     counts,
     left_out,
     of_suite,
@@ -43,10 +43,10 @@ def closing_section(
         yield from _table(_named_once(shown), HEADERS)
         yield from _left_out(more, "row")
         yield ""
-    told, untold = cut(list(sentences(records, fold=not verbose)), most)
-    yield from _said(told)
-    yield from _left_out(untold, "sentence")
-    yield from _said(of_suite(suite))
+    advice, left = cut(list(sentences(records, fold=not verbose)), most)
+    yield from _sentences(advice)
+    yield from _left_out(left, "sentence")
+    yield from _sentences(of_suite(suite))
     yield from problems
     yield counts(records)
     for path in stored:
@@ -63,8 +63,8 @@ def _left_out(number: int, thing: str) -> Iterator[str]:
         yield left_out(number, thing, "-v or --llmspeed-json")
 
 
-def _said(said: Iterable[Said]) -> Iterator[str]:
-    for nodeids, sentence in said:
+def _sentences(addressed: Iterable[AddressedSentence]) -> Iterator[str]:
+    for nodeids, sentence in addressed:
         yield f"{_named(nodeids)}{sentence}"
 
 
@@ -80,7 +80,7 @@ def _side_by_side(found: Sequence[SideBySide]) -> Iterator[str]:
         return
     yield ""
     yield from _table(side_by_side.rows(found), side_by_side.HEADERS)
-    yield from _said(side_by_side.sentences(found))
+    yield from _sentences(side_by_side.sentences(found))
 
 
 def _table(shown: Iterable[Sequence[str]], headers: Sequence[str]) -> list[str]:

@@ -97,13 +97,13 @@ class Output:
     @property
     def _problems(self) -> list[str]:
         """Sentences on files that could not be read or written, and on stored tests that are gone."""
-        said = [store.gone(lost)] if (lost := self._gone()) else []
+        sentences = [store.gone(lost)] if (lost := self._gone()) else []
         if self.stored_files and (repeats := self._results.repeats()):
-            said.append(speed.same_job(repeats, self._results.finished.job))
+            sentences.append(speed.same_job(repeats, self._results.finished.job))
         if self._settings.rounds is not None and self._results.records:
-            said.append(speed.smoke_run(self._settings.rounds))
+            sentences.append(speed.smoke_run(self._settings.rounds))
         untold = [self._not_stored] if self._not_stored and not self._write_problems else []
-        return [*self._results.history.problems, *self._write_problems, *untold, *said]
+        return [*self._results.history.problems, *self._write_problems, *untold, *sentences]
 
     def _gone(self) -> list[str]:
         """The stored tests that no longer exist; of a file that was not looked into nothing is known."""

@@ -144,8 +144,8 @@ class Results:
             record = replace(record, outcome=self.failed[record.nodeid])
         if record.nodeid not in self.rerun:
             return record
-        said = (Reason.NOT_STORED_AFTER_RERUN(),) if self._settings.update and not record.problems else ()
-        return replace(record, rerun=True, advice=(*record.advice, *said))
+        advice = (Reason.NOT_STORED_AFTER_RERUN(),) if self._settings.update and not record.problems else ()
+        return replace(record, rerun=True, advice=(*record.advice, *advice))
 
     def repeats(self) -> int:
         """Return how many stored sessions do not count, since one of the same CI job does."""
