@@ -186,7 +186,7 @@ class Exchange:
 
 
 def without_output(exchange: Exchange) -> str:
-    """Return the sentence on an answer that ended without output: what the server reported, and what to do."""
+    """Return the sentence on an answer without output: what the server reported, and what to do."""
     usage, reason = exchange.usage or Usage(), exchange.finish_reason
     spent, thought = usage.output_tokens or 0, usage.reasoning_tokens or 0
     if thought and thought >= spent:
