@@ -98,7 +98,7 @@ def test_the_interval_of_a_share():
 
 def test_a_run_that_would_have_failed_is_counted(runs):
     """Runs are counted, not comparisons: those of one run share its mood."""
-    result = command.told(runs(*LEVELS, 1.6))
+    result = command.result_of(runs(*LEVELS, 1.6))
     assert result.shown["runs_that_would_fail"]["n"] == 1
     assert [each["false_alarms"]["n"] for each in result.shown["findings"]] == [1, 1]
     assert any("each judged by the others: 1 would have failed" in line for line in result.lines)
@@ -107,7 +107,7 @@ def test_a_run_that_would_have_failed_is_counted(runs):
 def test_a_test_with_too_few_requests_is_said(runs):
     """With what to write instead."""
     with pytest.raises(LLMSpeedError, match="measure at least 5 requests a test"):
-        command.told(runs(*LEVELS, shape=SHAPE[:4]))
+        command.result_of(runs(*LEVELS, shape=SHAPE[:4]))
 
 
 # the runs
