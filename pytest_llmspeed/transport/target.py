@@ -24,13 +24,13 @@ class Target:
     base: BaseURL
     headers: Mapping[str, str] = field(repr=False)
     model: str | None = None
-    dialect: VendorFields = PROTOCOL_ONLY
+    vendor_fields: VendorFields = PROTOCOL_ONLY
     cold: bool = False
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def further(self, request: Request) -> dict[str, Any]:
         """Return the fields of a request's body beyond the protocol."""
-        return self.dialect.fields(request, cold=self.cold)
+        return self.vendor_fields.fields(request, cold=self.cold)
 
     def explained(self, error: str) -> str:
         """Return the error of a request without secrets that it echoes; of a wrong address, with the fix."""

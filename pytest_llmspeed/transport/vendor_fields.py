@@ -49,26 +49,5 @@ class VendorFields:
         }
 
 
-LLAMA_CPP_PLAIN = {"repeat_penalty": 1.0, "xtc_probability": 0.0, "mirostat": 0}
-"""A GGUF file may bring penalties and samplers along: XTC drops the likeliest token, greedy or not."""
-EXACT = {"ignore_eos": True, "min_tokens": VALUE}
-DIALECTS = {
-    dialect.owned_by: dialect
-    for dialect in (
-        VendorFields(
-            "vllm", EXACT, {"repetition_penalty": 1.0}, {"cache_salt": SALT}, {"return_token_ids": True}
-        ),
-        VendorFields("sglang", EXACT, {"repetition_penalty": 1.0}, {"cache_salt": SALT}),
-        VendorFields("tensorrt_llm", EXACT),
-        VendorFields("llamacpp", {"ignore_eos": True}, LLAMA_CPP_PLAIN, {"cache_prompt": False}),
-        # the server of llama-cpp-python, which calls itself so
-        VendorFields("me", {"min_tokens": VALUE}, {"repeat_penalty": 1.0}),
-    )
-}
 PROTOCOL_ONLY = VendorFields("", seeded=False)
-"""Of any other server: a field that it does not know may be an error."""
-
-
-def vendor_fields_of(owned_by: str | None) -> VendorFields:
-    """Return what a server takes that calls itself so in its list of models."""
-    return DIALECTS.get(owned_by or "", PROTOCOL_ONLY)
+"""Of a server that is not known: a field that it does not know may be an error."""

@@ -24,6 +24,7 @@ from helpers.servers import Play, ReplayServer, event, tokens
 from helpers.wire_cases import CASES, TOLERANCE_MS, Case, check, slower
 
 from pytest_llmspeed import EngineError, EngineSpec, LLMClient, LoadResult, Rate, Request, Workload
+from pytest_llmspeed.engines.servers import recipes
 from pytest_llmspeed.engines.servers._openai import OpenAIEngine
 from pytest_llmspeed.load import worker_pool
 from pytest_llmspeed.load.plan import LoadPlan
@@ -39,7 +40,6 @@ from pytest_llmspeed.transport.client import BaseURL
 from pytest_llmspeed.transport.recorded_response import Part, RecordedResponse
 from pytest_llmspeed.transport.recording_client import RecordingClient
 from pytest_llmspeed.transport.target import Target
-from pytest_llmspeed.transport.vendor_fields import DIALECTS
 
 PLAIN = Play(tokens(6, 100, 20))
 LENGTH_MS = 200
@@ -475,9 +475,9 @@ def test_each_request_lets_a_server_on_this_machine_run(monkeypatch: pytest.Monk
     assert len(yields) == 4
 
 
-def test_a_server_is_asked_in_its_own_dialect() -> None:
+def test_a_server_is_asked_with_its_own_fields() -> None:
     """As by single requests: what forces a length, and what keeps it from the prefix cache."""
-    target = Target(BaseURL.parse("http://127.0.0.1:1/v1"), {}, "m", DIALECTS["vllm"], cold=True)
+    target = Target(BaseURL.parse("http://127.0.0.1:1/v1"), {}, "m", recipes.VLLM.vendor_fields, cold=True)
     prepared = [RecordingClient(target).prepare(Request("hello", output_tokens=7)) for _ in range(2)]
     bodies = [json.loads(each._message.partition(b"\r\n\r\n")[2]) for each in prepared]
     assert [(body["min_tokens"], body["ignore_eos"]) for body in bodies] == [(7, True)] * 2

@@ -474,7 +474,7 @@ def test_an_engine_adds_its_own_fields_and_counts(
             return replace(found, usage=Usage(output_tokens=7), token_source="tokenizer")
 
     engine = Counting.start(EngineSpec.of("openai", "m", None, {"url": server.url}))
-    engine._target = replace(engine.target, dialect=VendorFields("x", plain={"cache_prompt": False}))
+    engine._target = replace(engine.target, vendor_fields=VendorFields("x", plain={"cache_prompt": False}))
     client = LLMClient(engine, loop, recorder)
     client.openai.chat.completions.create(**HELLO)
 

@@ -20,6 +20,7 @@ from pytest_llmspeed.engines.servers.reachability import (
     own_headers,
     secrets_of,
 )
+from pytest_llmspeed.engines.servers.recipes import vendor_fields_of
 from pytest_llmspeed.engines.servers.scoring import ServerScorer
 from pytest_llmspeed.engines.token_counter import TokenCounter
 from pytest_llmspeed.engines.token_scores import TokenScores
@@ -31,7 +32,7 @@ from pytest_llmspeed.transport.address import BaseURL
 from pytest_llmspeed.transport.client import HTTPClient
 from pytest_llmspeed.transport.send import ask
 from pytest_llmspeed.transport.target import Target
-from pytest_llmspeed.transport.vendor_fields import PROTOCOL_ONLY, VendorFields, vendor_fields_of
+from pytest_llmspeed.transport.vendor_fields import PROTOCOL_ONLY, VendorFields
 
 __tracebackhide__ = hides_our_frames
 
@@ -66,12 +67,12 @@ class OpenAIEngine(ServedEngine):
         backend: Backend,
         headers: Mapping[str, str],
         counter: TokenCounter | None,
-        dialect: VendorFields = PROTOCOL_ONLY,
+        vendor_fields: VendorFields = PROTOCOL_ONLY,
     ) -> None:
         self._client = HTTPClient(base)
         self._counter = counter
         cold = backend.prefix_cache == "cold"
-        self._target = Target(base, headers, backend.model, dialect, cold, secrets_of(base, headers))
+        self._target = Target(base, headers, backend.model, vendor_fields, cold, secrets_of(base, headers))
         self._scorer = ServerScorer(self._target)
         self.backend = backend
         self.hardware = Hardware(remote=base.host)
@@ -133,7 +134,7 @@ class OpenAIEngine(ServedEngine):
     @cached_property
     def can_score(self) -> bool:
         """True if the server gives the ids of an answer's tokens, and their log-probabilities."""
-        return bool(self.target.dialect.token_ids) and self._scorer.is_offered()
+        return bool(self.target.vendor_fields.token_ids) and self._scorer.is_offered()
 
     async def score(self, request: Request, token_ids: Sequence[int], top: int) -> TokenScores:
         """Return how likely given tokens are as the answer to a request; raises `GenerationError`."""

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, ClassVar, Self
 
@@ -37,7 +38,6 @@ from pytest_llmspeed.system.environment import Hardware
 from pytest_llmspeed.text.secret import arguments_without_secrets
 from pytest_llmspeed.transport.address import BaseURL
 from pytest_llmspeed.transport.target import Target
-from pytest_llmspeed.transport.vendor_fields import VendorFields, vendor_fields_of
 
 __tracebackhide__ = hides_our_frames
 
@@ -69,14 +69,8 @@ class ServerEngine(ServedEngine):
         precision, source_of_precision = _precision(order)
         served = facts.served_model(source)
         self._process, self._launched, self._recipe = process, launched, recipe
-        means = VendorFields(
-            recipe.engine,
-            forced=recipe.forced.body,
-            plain=launched.body,
-            token_ids=vendor_fields_of(recipe.engine).token_ids,
-            seeded=recipe.engine != "server",
-        )
-        self._client = OpenAIEngine(api, Backend("openai", served), headers, counter, means)
+        vendor_fields = replace(recipe.vendor_fields, plain=launched.body)
+        self._client = OpenAIEngine(api, Backend("openai", served), headers, counter, vendor_fields)
         self._counter = ServerTokenCounter(root, recipe.count, headers) if recipe.count else None
         self._outlived_s = float("-inf")
         self.url = str(api)

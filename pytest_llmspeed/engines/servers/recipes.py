@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_llmspeed.engines import gguf
-from pytest_llmspeed.transport.vendor_fields import DIALECTS, EXACT, VALUE
+from pytest_llmspeed.transport.vendor_fields import PROTOCOL_ONLY, SALT, VALUE, VendorFields
 
 PYTHON = "{python}"
 OPTIONS_FILE = "options.yaml"
-LLAMA_CPP, LLAMA_CPP_SERVER = DIALECTS["llamacpp"], DIALECTS["me"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +62,8 @@ class Recipe:
     """One engine as a server.
 
     `base` is always in force, `options`, `precisions` and `prefix_cache` (its default first) as asked.
-    `forced` is how an answer gets a length of exactly `{value}` tokens: nothing where the engine has no
-    means. `key` is how it learns the API key that it shall ask for.
+    `key` is how it learns the API key that it shall ask for. `vendor_fields` are what its requests may
+    hold beyond the protocol, whether it was started here or answers at a URL.
 
     The paths are of its HTTP interface: `health`, `metrics`, `count` (which counts the tokens of a
     text, for an engine that sends no counts), and `versions`, each with the names that lead to the
@@ -79,7 +78,7 @@ class Recipe:
     options: Mapping[str, LaunchFragment] = field(default_factory=dict)
     precisions: Mapping[str, LaunchFragment] = field(default_factory=dict)
     prefix_cache: Mapping[str, LaunchFragment] = field(default_factory=dict)
-    forced: LaunchFragment = field(default_factory=LaunchFragment)
+    vendor_fields: VendorFields = PROTOCOL_ONLY
     key: LaunchFragment = field(default_factory=LaunchFragment)
     health: str = "/v1/models"
     metrics: str | None = None
@@ -100,6 +99,8 @@ def _flag(name: str) -> LaunchFragment:
 
 TOKENS_OF_EVENTS = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
 """Asks for the tokens so far with each event: how many it carries is then known, not assumed."""
+EXACT = {"ignore_eos": True, "min_tokens": VALUE}
+GREEDY = {"repetition_penalty": 1.0}
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 THE_FILES = dict.fromkeys(gguf.PRECISIONS, LaunchFragment())
 """Precisions that are those of the model's file: there is nothing to tell the engine."""
@@ -136,7 +137,9 @@ VLLM = Recipe(
         },
     },
     prefix_cache={"cold": _flag("--no-enable-prefix-caching"), "warm": _flag("--enable-prefix-caching")},
-    forced=LaunchFragment(body=EXACT),
+    vendor_fields=VendorFields(
+        "vllm", EXACT, GREEDY, cold={"cache_salt": SALT}, token_ids={"return_token_ids": True}
+    ),
     key=LaunchFragment(env={"VLLM_API_KEY": "{key}"}),
     health="/health",
     metrics="/metrics",
@@ -171,7 +174,7 @@ SGLANG = Recipe(
         },
     },
     prefix_cache={"cold": _flag("--disable-radix-cache"), "warm": LaunchFragment()},
-    forced=LaunchFragment(body=EXACT),
+    vendor_fields=VendorFields("sglang", EXACT, GREEDY, cold={"cache_salt": SALT}),
     key=LaunchFragment(arguments=("--api-key", "{key}")),
     health="/health",
     metrics="/metrics",
@@ -205,13 +208,20 @@ TENSORRT_LLM = Recipe(
         "cold": LaunchFragment(config={"kv_cache_config.enable_block_reuse": False}),
         "warm": LaunchFragment(config={"kv_cache_config.enable_block_reuse": True}),
     },
-    forced=LaunchFragment(body=EXACT),
+    vendor_fields=VendorFields("tensorrt_llm", EXACT),
     health="/health",
     metrics="/metrics",
     versions=(("/version", "version"),),
     config_file=OPTIONS_FILE,
 )
 
+LLAMA_SERVER_FIELDS = VendorFields(
+    "llamacpp",
+    forced={"ignore_eos": True},
+    # a GGUF file may bring penalties and samplers along: XTC drops the likeliest token, greedy or not
+    plain={"repeat_penalty": 1.0, "xtc_probability": 0.0, "mirostat": 0},
+    cold={"cache_prompt": False},
+)
 LLAMA_SERVER = Recipe(
     engine="llama.cpp",
     program=("llama-server",),
@@ -221,7 +231,7 @@ LLAMA_SERVER = Recipe(
             *("--model", "{model}", "--alias", "{name}"),
             *("--host", "{host}", "--port", "{port}", "--metrics", "--no-context-shift"),
         ),
-        body=LLAMA_CPP.plain,
+        body=LLAMA_SERVER_FIELDS.plain,
     ),
     options={
         "context_length": _argument("--ctx-size"),
@@ -231,10 +241,10 @@ LLAMA_SERVER = Recipe(
     },
     precisions=THE_FILES,
     prefix_cache={
-        "cold": LaunchFragment(body=LLAMA_CPP.cold or {}),
+        "cold": LaunchFragment(body=LLAMA_SERVER_FIELDS.cold or {}),
         "warm": LaunchFragment(body={"cache_prompt": True}),
     },
-    forced=LaunchFragment(body=LLAMA_CPP.forced),
+    vendor_fields=LLAMA_SERVER_FIELDS,
     key=LaunchFragment(env={"LLAMA_API_KEY": "{key}"}),
     health="/health",
     metrics="/metrics",
@@ -260,6 +270,8 @@ main()
 """
 """The server of llama-cpp-python keeps the last prompt and has no switch for it; its model can be reset."""
 
+# "me" is what it calls itself in its list of models
+LLAMA_CPP_PYTHON_FIELDS = VendorFields("me", forced={"min_tokens": VALUE}, plain={"repeat_penalty": 1.0})
 LLAMA_CPP_PYTHON = Recipe(
     engine="llama-cpp-python",
     program=(PYTHON, "-c", PYTHON_SERVER),
@@ -272,7 +284,7 @@ LLAMA_CPP_PYTHON = Recipe(
             *("--host", "{host}", "--port", "{port}", "--interrupt_requests", "false"),
         ),
         env={"HOST": "{host}", "PORT": "{port}"},
-        body=LLAMA_CPP_SERVER.plain,
+        body=LLAMA_CPP_PYTHON_FIELDS.plain,
     ),
     options={
         "context_length": _argument("--n_ctx"),
@@ -281,9 +293,17 @@ LLAMA_CPP_PYTHON = Recipe(
     },
     precisions=THE_FILES,
     prefix_cache={"cold": LaunchFragment(env={COLD: "cold"}), "warm": LaunchFragment(env={COLD: "warm"})},
-    forced=LaunchFragment(body=LLAMA_CPP_SERVER.forced),
+    vendor_fields=LLAMA_CPP_PYTHON_FIELDS,
     key=LaunchFragment(env={"API_KEY": "{key}"}),
     versions=(("/openapi.json", "info", "version"),),
     count="/extras/tokenize/count",
     needs_gguf=True,
 )
+
+RECIPES = (VLLM, SGLANG, TENSORRT_LLM, LLAMA_SERVER, LLAMA_CPP_PYTHON)
+KNOWN_FIELDS = {recipe.vendor_fields.owned_by: recipe.vendor_fields for recipe in RECIPES}
+
+
+def vendor_fields_of(owned_by: str | None) -> VendorFields:
+    """Return what a server takes that calls itself `owned_by` in its list of models."""
+    return KNOWN_FIELDS.get(owned_by or "", PROTOCOL_ONLY)

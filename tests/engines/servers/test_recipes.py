@@ -120,22 +120,6 @@ def test_the_server_of_llama_cpp_python() -> None:
     assert made.env == {"HOST": "127.0.0.1", "PORT": "8123", "API_KEY": "secret", recipes.COLD: "cold"}
 
 
-@pytest.mark.parametrize(
-    ("recipe", "body"),
-    [
-        (recipes.VLLM, {"min_tokens": 64, "ignore_eos": True}),
-        (recipes.SGLANG, {"min_tokens": 64, "ignore_eos": True}),
-        (recipes.TENSORRT_LLM, {"min_tokens": 64, "ignore_eos": True}),
-        (recipes.LLAMA_SERVER, {"ignore_eos": True}),
-        (recipes.LLAMA_CPP_PYTHON, {"min_tokens": 64}),
-    ],
-    ids=lambda value: getattr(value, "engine", ""),
-)
-def test_each_engine_forces_a_length_by_its_own_means(recipe: Recipe, body: dict[str, Any]) -> None:
-    """Numbers stay numbers."""
-    assert recipe.forced.filled({recipes.VALUE: 64}).body == body
-
-
 def test_another_environment_s_python(tmp_path: Path) -> None:
     """executable= stands for the Python of a module, or for the program itself."""
     assert launched(recipes.VLLM, executable="/opt/v/bin/python").command[0] == "/opt/v/bin/python"

@@ -2,8 +2,9 @@
 
 import pytest
 
+from pytest_llmspeed.engines.servers.recipes import KNOWN_FIELDS, RECIPES, vendor_fields_of
 from pytest_llmspeed.metrics.exchange import Request
-from pytest_llmspeed.transport.vendor_fields import DIALECTS, VendorFields, vendor_fields_of
+from pytest_llmspeed.transport.vendor_fields import VendorFields
 
 FORCED = {
     "vllm": {"ignore_eos": True, "min_tokens": 64},
@@ -14,28 +15,28 @@ FORCED = {
 }
 
 
-@pytest.mark.parametrize("owner", DIALECTS)
+@pytest.mark.parametrize("owner", KNOWN_FIELDS)
 def test_a_length_is_forced_by_the_server_s_own_means(owner):
     """Only where it is asked for: max_tokens alone forces nothing."""
-    dialect = vendor_fields_of(owner)
-    forced = dialect.fields(Request("x", output_tokens=64))
-    assert forced == {**FORCED[owner], **dialect.plain}
-    assert dialect.fields(Request("x", max_tokens=64)) == dialect.plain
+    known = vendor_fields_of(owner)
+    forced = known.fields(Request("x", output_tokens=64))
+    assert forced == {**FORCED[owner], **known.plain}
+    assert known.fields(Request("x", max_tokens=64)) == known.plain
 
 
 @pytest.mark.parametrize("owner", ["vllm", "sglang"])
 def test_a_salt_keeps_each_request_from_the_cache(owner):
     """Another one each time, and none unless a cold cache is wanted."""
-    dialect, request = vendor_fields_of(owner), Request("x")
-    salts = {dialect.fields(request, cold=True)["cache_salt"] for _ in range(20)}
+    known, request = vendor_fields_of(owner), Request("x")
+    salts = {known.fields(request, cold=True)["cache_salt"] for _ in range(20)}
     assert len(salts) == 20
-    assert "cache_salt" not in dialect.fields(request)
+    assert "cache_salt" not in known.fields(request)
 
 
 def test_token_ids_are_asked_for_where_they_are_wanted():
     """Of the servers that know how."""
     wanted = Request("x", wants_token_ids=True)
-    asked = {owner for owner in DIALECTS if "return_token_ids" in vendor_fields_of(owner).fields(wanted)}
+    asked = {owner for owner in KNOWN_FIELDS if "return_token_ids" in vendor_fields_of(owner).fields(wanted)}
     assert asked == {"vllm"}
     assert "return_token_ids" not in vendor_fields_of("vllm").fields(Request("x"))
 
@@ -61,3 +62,9 @@ def test_a_field_that_is_an_object_goes_as_it_stands() -> None:
     """Placeholders are words; what an engine is always sent may be nested."""
     nested = {"stream_options": {"include_usage": True}}
     assert VendorFields("a server of ours", plain=nested).fields(Request("hello")) == nested
+
+
+def test_each_server_that_is_started_here_is_known_by_a_name_of_its_own() -> None:
+    """The recipes are the only table: a server at a URL is asked as one that was started here."""
+    assert len(KNOWN_FIELDS) == len(RECIPES)
+    assert "" not in KNOWN_FIELDS
