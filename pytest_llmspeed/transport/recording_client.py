@@ -10,6 +10,7 @@ import asyncio
 import os
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from itertools import count
 
 from pytest_llmspeed.metrics.exchange import Request
@@ -37,10 +38,17 @@ HELD_BACK = 4
 """An end is looked for in so many of the last reads."""
 LEAST_PART, MOST_HELD = 16, 8192
 """So many reads are worth being taken out of an answer; so many of all answers together are not."""
-
-
 MOST_HANDED_OVER = 8 * MIB
 """Of an answer that grows beyond this no more is handed over: it may turn out to be endless."""
+MOST_EXCESS = MOST_ANSWER - MOST_HANDED_OVER
+"""What the answers on their way may hold beyond that, all together: a single one grows to its own limit."""
+
+
+@dataclass(slots=True)
+class Excess:
+    """How many bytes the answers on their way hold beyond what is handed over of each."""
+
+    size: int = 0
 
 
 class RecordingClient:
@@ -57,7 +65,7 @@ class RecordingClient:
         self._room = bytearray(PUSHED_SIZE)
         self._idle: list[_Connection] = []
         self._busy: set[_Connection] = set()
-        self._numbers = count()
+        self._numbers, self._excess = count(), Excess()
 
     def prepare(self, request: Request) -> PreparedRequest:
         """Return a request whose bytes are ready to be sent."""
@@ -95,7 +103,7 @@ class RecordingClient:
             stamped = await connect(self._base.host, self._base.port, self._tls, self._wall, self._room)
         except OSError as error:
             raise TransportError(self._base.unreachable(error)) from error
-        return _Connection(stamped, self._idle)
+        return _Connection(stamped, self._idle, self._excess)
 
     def parts(self) -> list[Callable[[], Part | None]]:
         """What takes out of each answer on its way what has come of it; nothing where all hold little."""
@@ -147,8 +155,8 @@ class PreparedRequest:
 class _Connection:
     """One connection: the answer that is on its way, and whether it has ended."""
 
-    def __init__(self, stamped: TimestampedSocket, idle: list[_Connection]) -> None:
-        self._stamped, self._idle = stamped, idle
+    def __init__(self, stamped: TimestampedSocket, idle: list[_Connection], excess: Excess) -> None:
+        self._stamped, self._idle, self._excess = stamped, idle, excess
         self._answer: RecordedResponse | None = None
         self.is_open = True
         stamped.push_to(self)
@@ -172,6 +180,7 @@ class _Connection:
             return not await self._is_unread(answer)
         finally:
             self._answer = None
+            self._excess.size -= max(0, self._size - MOST_HANDED_OVER)
             is_whole = self._over.done() and not self._is_cut
             if self.is_open and self._framing.reusable and is_whole:
                 self._idle.append(self)
@@ -216,7 +225,7 @@ class _Connection:
         answer.stamps_s.append(stamp_s)
         answer.late_s.append(late_s)
         self._size += len(chunk)
-        if self._size > MOST_ANSWER:
+        if self._size > MOST_HANDED_OVER and self._is_too_much(len(chunk)):
             self._refuse(answer)
             return
         is_short = len(chunk) <= SHORT_READ
@@ -235,9 +244,15 @@ class _Connection:
         is_chunked = self._framing.headers.get("transfer-encoding", "").lower() == "chunked"
         self._lazy = is_chunked and self._framing.status == 200
 
+    def _is_too_much(self, size: int) -> bool:
+        """Count more bytes of a large answer; True if it, or all large ones together, exceed their limit."""
+        self._excess.size += min(size, self._size - MOST_HANDED_OVER)
+        return self._size > MOST_ANSWER or self._excess.size > MOST_EXCESS
+
     def _refuse(self, answer: RecordedResponse) -> None:
         """End an answer that is too large, and let go of most of it."""
-        answer.broken = answer.broken or too_large("the answer", MOST_ANSWER)
+        what = "the answer" if self._size > MOST_ANSWER else "the answer, with other large ones under way,"
+        answer.broken = answer.broken or too_large(what, MOST_ANSWER)
         self._is_cut = True
         answer.drop_after(HELD_BACK)
         self._end()

@@ -139,7 +139,7 @@ def left(project: Project, under_way: str, body: str, *arguments: str) -> tuple[
 
     with ReplayServer(play) as server:
         command = [sys.executable, "-m", "pytest", "-Werror", "-p", "no:cacheprovider", *arguments]
-        options = ["--llmspeed-backend=openai", f"--llmspeed-url={server.url}"]
+        options = ["-otimeout_func_only=true", "--llmspeed-backend=openai", f"--llmspeed-url={server.url}"]
         serving.append(
             subprocess.Popen(
                 [*command, *options],

@@ -167,6 +167,7 @@ def test_an_endless_answer_is_given_up(
     """The failure names the limit. Here the limits are lower than anywhere else."""
     for module, name in ((framing, "MOST_ANSWER"), (recording_client, "MOST_ANSWER")):
         monkeypatch.setattr(module, name, 4 << 20)
+    monkeypatch.setattr(recording_client, "MOST_HANDED_OVER", 1 << 20)
 
     def endless(connection: socket.socket) -> None:
         piece = b"x" * 65536 if first.endswith(b": ") else b"10000\r\n" + b": xxxxx\n" * 8192 + b"\r\n"

@@ -11,7 +11,7 @@ from helpers.servers import chunk, event, usage
 from pytest_llmspeed.metrics.exchange import Request
 from pytest_llmspeed.transport import recording_client
 from pytest_llmspeed.transport.recorded_response import Part, RecordedResponse
-from pytest_llmspeed.transport.recording_client import _Connection
+from pytest_llmspeed.transport.recording_client import Excess, _Connection
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n%s\r\n"
 CHUNKED = HEAD % b"transfer-encoding: chunked\r\n"
@@ -55,7 +55,7 @@ async def answered(reads: Sequence[bytes], *, at_once: bool, parts: int = 0) -> 
     socket, answer = Pushed(), RecordedResponse("server")
     idle: list[_Connection] = []
     taken: list[Part] = []
-    connection = _Connection(socket, idle)  # type: ignore[arg-type]
+    connection = _Connection(socket, idle, Excess())  # type: ignore[arg-type]
     asking = asyncio.ensure_future(connection.ask(b"", answer))
     await asyncio.sleep(0)
     for place, read in enumerate(reads):
@@ -131,7 +131,7 @@ def test_the_end_mark_in_a_text_ends_nothing(monkeypatch: pytest.MonkeyPatch, te
 
     async def told_and_waited() -> RecordedResponse:
         socket, answer = Pushed(), RecordedResponse("server")
-        connection = _Connection(socket, [])  # type: ignore[arg-type]
+        connection = _Connection(socket, [], Excess())  # type: ignore[arg-type]
         asking = asyncio.ensure_future(connection.ask(b"", answer))
         await asyncio.sleep(0)
         connection.arrived(CHUNKED + framed(chunk({"content": text})), 0.0, 0.0)
