@@ -138,8 +138,9 @@ def llm_client(request: pytest.FixtureRequest, llm_backend: Engine) -> Iterator[
     """The instrumented client: every request that it sends until the end of the test's body is measured."""
     from pytest_llmspeed.client import LLMClient
     from pytest_llmspeed.engines.base import Engine
-    from pytest_llmspeed.plugin.marks import identity_of, state_of
+    from pytest_llmspeed.plugin.marks import state_of
     from pytest_llmspeed.plugin.outcome import fail_if_wrong
+    from pytest_llmspeed.plugin.parametrize import identity_of
     from pytest_llmspeed.plugin.state import run_of
     from pytest_llmspeed.quality.probe import Probe
     from pytest_llmspeed.recording.recorder import Recorder

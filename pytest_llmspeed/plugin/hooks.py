@@ -115,7 +115,7 @@ class LLMSpeed:
     @pytest.hookimpl(trylast=True)
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         if uses_plugin(metafunc.definition):
-            from pytest_llmspeed.plugin.marks import run_on_each_backend
+            from pytest_llmspeed.plugin.parametrize import run_on_each_backend
 
             run_on_each_backend(metafunc, self.run)
 
@@ -140,7 +140,8 @@ class LLMSpeed:
         items = [item for item in session.items if uses_plugin(item)]
         if not items:
             return
-        from pytest_llmspeed.plugin.marks import identity_of, mistakes, state_of
+        from pytest_llmspeed.plugin.marks import mistakes, state_of
+        from pytest_llmspeed.plugin.parametrize import identity_of
 
         self.run.results.count_selected(sum(state_of(item).plan.comparisons for item in items))
         if self.is_full_run and not session.testsfailed:

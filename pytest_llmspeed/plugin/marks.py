@@ -1,23 +1,20 @@
-"""An item's marks → the engine and the budgets of its test, and what is wrong with them."""
+"""An item's marks → the plan of its test, and what is wrong with them."""
 
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
-from pytest_llmspeed.engines.base import EngineSpec
 from pytest_llmspeed.errors import LLMSpeedError, SettingsError
 from pytest_llmspeed.judging.comparing import gated_metrics
 from pytest_llmspeed.metrics.budgets import Budget, default_budgets, enough_rounds, merged
-from pytest_llmspeed.metrics.exchange import plain_text
 from pytest_llmspeed.metrics.reasons import Reason
 from pytest_llmspeed.plugin.grouping import Needed
 from pytest_llmspeed.plugin.mark_layers import Layers, are_same, layers_of
+from pytest_llmspeed.plugin.parametrize import choice_of, shown_name_of
 from pytest_llmspeed.plugin.state import (
     BACKEND,
     BUDGET,
@@ -31,16 +28,12 @@ from pytest_llmspeed.plugin.state import (
     run_of,
     takes,
 )
-from pytest_llmspeed.plugin.test_plan import EngineChoice, TestPlan, checked_id, with_ids
+from pytest_llmspeed.plugin.test_plan import EngineChoice, TestPlan
 from pytest_llmspeed.quality.answers import PlannedCheck
-from pytest_llmspeed.records.record import EngineRun
 from pytest_llmspeed.run.run import Run
-from pytest_llmspeed.settings import BackendMark, spec_for
+from pytest_llmspeed.settings import spec_for
 
 T = TypeVar("T")
-
-PARAMETER = "_llmspeed_backend"
-"""The parameter that tells the runs of one test on several backends apart."""
 
 
 def state_of(item: pytest.Item) -> TestState:
@@ -61,7 +54,7 @@ def plan_for(item: pytest.Item, run: Run, layers: Layers) -> TestPlan:
     """Return the plan of a test; never raises, mistakes are its `problems`."""
     problems = [*run.store_problems, *_about_parameters(item)]
     visible = backends_of(item)
-    choice = _caught(lambda: _choice(item, layers, run), problems) or EngineChoice()
+    choice = _caught(lambda: choice_of(item, layers, run), problems) or EngineChoice()
     budgets = _caught(lambda: _budgets(layers.all, run), problems) or ()
     quality = _caught(lambda: _quality(item, layers, run), problems) or ()
     needs_engine = takes(item, BACKEND) or choice.mark is not None
@@ -122,100 +115,6 @@ def _caught(make: Callable[[], T], problems: list[str]) -> T | None:
         return None
 
 
-def run_on_each_backend(metafunc: pytest.Metafunc, run: Run) -> None:
-    """Multiply a test that has several backends: one run each, none where there is one.
-
-    A parameter set with backend marks of its own has its own number of runs, which pytest's public
-    interface cannot say; only then its list of calls is edited.
-    """
-    calls = metafunc._calls
-    if not any(mark.name == BACKEND for call in calls for mark in call.marks):
-        _multiply(metafunc, [], run)
-        return
-    multiplied = []
-    for call in calls:
-        metafunc._calls = [call]
-        _multiply(metafunc, call.marks, run)
-        multiplied += metafunc._calls
-    metafunc._calls = multiplied
-
-
-def _multiply(metafunc: pytest.Metafunc, own: Sequence[Any], run: Run) -> None:
-    try:
-        choices = _choices(metafunc.definition, own, run)
-    except LLMSpeedError:
-        return  # told once the test is known to be selected
-    if len(choices) > 1:
-        metafunc.fixturenames.append(PARAMETER)
-        ids = [choice.id for choice in choices]
-        metafunc.parametrize(PARAMETER, choices, indirect=True, ids=ids)
-
-
-def _choices(definition: pytest.Item, own: Sequence[pytest.Mark], run: Run) -> list[EngineChoice]:
-    """The backends that a test function runs on, in reading order, none twice.
-
-    `own` are the marks of the parameter set that the run is for: they stand before all others.
-    """
-    backends_of(definition)  # the registry has to know them
-    layers = [list(own), *layers_of(definition).all]
-    return _distinct(_closest(layers, definition.path.parent), run)
-
-
-def _distinct(marks: Sequence[BackendMark], run: Run) -> list[EngineChoice]:
-    """The engines that marks and `--llmspeed-backend` come to; a named one by its own marks, if any."""
-    named: list[str | None] = [*run.settings.backends] or [None]
-    by_spec: dict[EngineSpec, EngineChoice] = {}
-    for name in named:
-        written = [mark for mark in marks if mark.name == name] or marks
-        for mark in written or (None,):
-            spec = spec_for(run.settings, run.registry, mark, name)
-            by_spec.setdefault(spec, EngineChoice(mark, name))
-    return with_ids(by_spec)
-
-
-def _choice(item: pytest.Item, layers: Layers, run: Run) -> EngineChoice:
-    callspec = getattr(item, "callspec", None)
-    marks = _closest(layers.all, item.path.parent)
-    if callspec is not None and PARAMETER in callspec.params:
-        chosen: EngineChoice = callspec.params[PARAMETER]
-        if chosen not in _distinct(marks, run):
-            raise SettingsError(
-                f"llm_backend({marks[0].name!r}) was added to a test that runs once on each of several "
-                f"backends, when these were settled already: write it at the test, or run it with "
-                f"--llmspeed-backend={marks[0].name}"
-            )
-        return chosen
-    if len(marks) <= 1 and len(run.settings.backends) <= 1:
-        return EngineChoice(marks[0] if marks else None)
-    if len(choices := _distinct(marks, run)) == 1:
-        return choices[0]
-    first = choices[0].backend or (choices[0].mark and choices[0].mark.name)
-    raise SettingsError(
-        f"several backends apply ({', '.join(choice.id for choice in choices)}), but only test functions "
-        f"with llm_client or llm_backend among their arguments can run once on each: keep one llm_backend "
-        f"mark, or name one backend, as in --llmspeed-backend={first}"
-    )
-
-
-def _closest(layers: Sequence[Sequence[pytest.Mark]], folder: Path) -> list[BackendMark]:
-    """The backend marks of the closest node that has any."""
-    for layer in layers:
-        if marks := [mark for mark in layer if mark.name == BACKEND]:
-            return [_backend_mark(mark, folder) for mark in marks]
-    return []
-
-
-def _backend_mark(mark: pytest.Mark, folder: Path) -> BackendMark:
-    options = dict(mark.kwargs)
-    name = mark.args[0] if mark.args else options.pop("name", None)
-    if len(mark.args) > 1 or not isinstance(name, str):
-        raise SettingsError('llm_backend takes one name, as in llm_backend("transformers", model="…")')
-    model, precision = options.pop("model", None), options.pop("precision", None)
-    model = None if model is None else str(plain_text(model))
-    own_id = checked_id(options.pop("id", None))
-    return BackendMark(name, model, precision, options, folder, own_id)
-
-
 def _budgets(layers: Sequence[Sequence[pytest.Mark]], run: Run) -> tuple[Budget, ...]:
     """The budgets of all layers and of the settings, the closest last."""
     ours = [[mark for mark in layer if mark.name == BUDGET] for layer in reversed(layers)]
@@ -254,66 +153,6 @@ def needed_engines(items: Sequence[pytest.Item], run: Run) -> dict[pytest.Item, 
         for item, spec in specs.items()
         if spec is not None and (device := devices[spec]) is not None
     }
-
-
-def identity_of(item: pytest.Item) -> str:
-    """Return what names a test across machines and workers: path, classes, function, parameters.
-
-    The backend among the parameters is left out. The node id will not do: xdist changes it.
-    """
-    return _named(item, _parameter_id(item))
-
-
-def _named(item: pytest.Item, parameters: str) -> str:
-    classes = [node.name for node in item.listchain() if isinstance(node, pytest.Class)]
-    name = getattr(item, "originalname", None) or item.name
-    return "::".join([_path_of(item), *classes, name + (f"[{parameters}]" if parameters else "")])
-
-
-def _path_of(item: pytest.Item) -> str:
-    """The path of a test's file from the root folder, as in ../a/test_x.py: the same on each checkout."""
-    root = item.config.rootpath
-    if item.path.is_relative_to(root):
-        return item.path.relative_to(root).as_posix()
-    try:
-        return Path(os.path.relpath(item.path, root)).as_posix()
-    except ValueError:  # another drive of Windows
-        return item.path.as_posix()
-
-
-def shown_name_of(item: pytest.Item) -> str:
-    """Return the name of a test that no other test of this process has: its node id below the root folder.
-
-    Elsewhere pytest counts node ids from the argument that led to a file, so that two files share them.
-    """
-    file = next((node for node in item.listchain() if isinstance(node, pytest.File)), None)
-    if file is None or item.path.is_relative_to(item.config.rootpath):
-        return item.nodeid
-    return _path_of(item) + item.nodeid.removeprefix(file.nodeid)
-
-
-def side_of(item: pytest.Item) -> EngineRun | None:
-    """Return which of several engines' runs of one test an item is, None where there is one engine."""
-    callspec = getattr(item, "callspec", None)
-    if callspec is None or PARAMETER not in callspec.params:
-        return None
-    choice: EngineChoice = callspec.params[PARAMETER]
-    return EngineRun(_named(item, _without(choice, callspec.id)), choice.id, choice.place)
-
-
-def _parameter_id(item: pytest.Item) -> str:
-    callspec = getattr(item, "callspec", None)
-    if callspec is None:
-        return ""
-    whole: str = callspec.id
-    choice = callspec.params.get(PARAMETER)
-    if choice is None or choice.same_engine:
-        return whole
-    return _without(choice, whole)
-
-
-def _without(choice: EngineChoice, parameters: str) -> str:
-    return parameters.removesuffix(choice.id).removesuffix("-")
 
 
 def mistakes(items: Sequence[pytest.Item]) -> list[str]:

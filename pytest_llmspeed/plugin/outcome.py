@@ -132,7 +132,7 @@ def _body_failed(item: pytest.Item) -> bool:
 def _raw_record(item: pytest.Item, state: TestState) -> TestRecord:
     """What was measured, not judged yet."""
     from pytest_llmspeed.metrics.measurement import Measurement
-    from pytest_llmspeed.plugin.marks import identity_of, shown_name_of, side_of
+    from pytest_llmspeed.plugin.parametrize import identity_of, shown_name_of, side_of
     from pytest_llmspeed.records.record import TestRecord
 
     recorder = state.recorder
@@ -198,7 +198,7 @@ def attach(report: pytest.TestReport, item: pytest.Item) -> None:
     """Put the record on its report, as builtins, so that it crosses from a worker to the controller."""
     state = state_or_none(item)
     if state is not None:
-        from pytest_llmspeed.plugin.marks import shown_name_of
+        from pytest_llmspeed.plugin.parametrize import shown_name_of
 
         report.llmspeed_name = shown_name_of(item)  # type: ignore[attr-defined]
     ends_here = report.when == "call" or (report.when == "setup" and report.failed)
