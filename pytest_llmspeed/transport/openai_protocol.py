@@ -180,7 +180,7 @@ def _decoded(content: bytes) -> Any:
 def token_id(given: Any) -> int:
     """Return an id of a vocabulary; raises ValueError for what cannot be one."""
     if type(given) is not int or not 0 <= given < MOST_ID:
-        raise ValueError(f"{given!r} is not a token id")
+        raise ValueError(f"{repr(given)[:_QUOTED]} is not a token id")
     return given
 
 
