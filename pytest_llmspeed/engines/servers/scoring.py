@@ -114,12 +114,13 @@ def _list(found: Any, name: str) -> list[Any]:
 
 def _number(found: Any, name: str) -> float:
     """The same for a number, which must be in range."""
-    value = found.get(name) if isinstance(found, dict) else None
+    value: Any = found.get(name) if isinstance(found, dict) else None
     if type(value) not in (int, float):
         raise ValueError(f"{name!r} is missing, or is not a number")
     if abs(value) > MOST_ID and value != -inf:
         raise ValueError(f"{name!r} is out of range")
-    return value  # type: ignore[no-any-return]
+    number: float = value
+    return number
 
 
 def _listed(place: Any) -> dict[int, ListedToken]:
