@@ -32,7 +32,7 @@ from statistics import median
 from tabulate import tabulate
 from vllm_here import ROOT, VLLM, loaded
 
-from pytest_llmspeed.engines.servers.watchdog import adopt_orphans
+from pytest_llmspeed.engines.watchdog import adopt_orphans
 
 processes = loaded(ROOT / "tests" / "engine_contract" / "processes.py")
 

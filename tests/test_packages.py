@@ -88,9 +88,9 @@ def test_the_import_of_the_plugin_is_light() -> None:
     assert rooms == {"plugin", *("plugin." + room for room in LIGHT)}
 
 
-def test_the_guard_of_a_server_is_the_standard_library_alone() -> None:
+def test_the_watchdog_is_the_standard_library_alone() -> None:
     """It starts quickly and depends on nothing that a test run could have bent."""
-    names = {name.partition(".")[0] for name in imports(PACKAGE / "engines/servers/watchdog.py")}
+    names = {name.partition(".")[0] for name in imports(PACKAGE / "engines/watchdog.py")}
     assert names <= set(sys.stdlib_module_names)
 
 

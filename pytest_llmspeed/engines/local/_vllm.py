@@ -49,9 +49,9 @@ class VLLMEngine(Engine):
     prefix_caches: ClassVar[tuple[str, ...] | None] = ("cold", "warm")
     needs_model: ClassVar[bool] = True
 
-    def __init__(self, output: ChildOutput, guard: ChildWatchdog, engine: Any, backend: Backend) -> None:
+    def __init__(self, output: ChildOutput, watchdog: ChildWatchdog, engine: Any, backend: Backend) -> None:
         config = engine.vllm_config
-        self._output, self._guard = output, guard
+        self._output, self._watchdog = output, watchdog
         self._engine, self.backend = engine, backend
         self._tokenizer = engine.get_tokenizer()
         self._processes = engine.engine_core.resources.engine_manager.processes
@@ -79,14 +79,14 @@ class VLLMEngine(Engine):
         """Return the engine, its model loaded; raises `EngineError` with what its processes said."""
         source = _source(spec)
         with _quiet_libraries(), ChildOutput() as output:
-            library, guard = _library(), ChildWatchdog()
+            library, watchdog = _library(), ChildWatchdog()
             try:
                 # vLLM's engine gets no name here: libraries keep the frames of their first import, and so it
-                engine = cls(output, guard, *_loaded(library, spec, source, output))
+                engine = cls(output, watchdog, *_loaded(library, spec, source, output))
             except BaseException:
-                guard.kill()
+                watchdog.kill()
                 raise
-            guard.settled()
+            watchdog.settled()
             return engine
 
     @property
@@ -162,7 +162,7 @@ class VLLMEngine(Engine):
         for process in self._processes:
             await asyncio.to_thread(process.join, END_S)
         left = [process.pid for process in self._processes if process.is_alive()]
-        (self._guard.kill if left else self._guard.release)()
+        (self._watchdog.kill if left else self._watchdog.release)()
         self._output.close()
 
 

@@ -1,4 +1,4 @@
-"""One server as a child process: started under its guard, watched, and gone after `stop`."""
+"""One server as a child process: started under its watchdog, watched, and gone after `stop`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
@@ -19,7 +18,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import IO
 
-from pytest_llmspeed.engines.servers import watchdog
+from pytest_llmspeed.engines import watchdog
 from pytest_llmspeed.engines.servers.launch import HOST, Launch, LaunchPlace
 from pytest_llmspeed.engines.servers.log_diagnosis import Symptom, symptom
 from pytest_llmspeed.errors import EngineError, hides_our_frames
@@ -31,8 +30,8 @@ __tracebackhide__ = hides_our_frames
 
 GRACE_S = 5.0
 """How long a server that was asked to end may take before it is killed."""
-GUARD_S = 60.0
-"""How long the guard may take to start, and to end the server beyond that grace."""
+WATCHDOG_S = 60.0
+"""How long the watchdog may take to start, and to end the server beyond that grace."""
 LOOK_S, LONGEST_LOOK_S = 0.05, 1.0
 SHOWN_LINES, SHOWN_CHARACTERS = 15, 300
 READ_BYTES = 2**18
@@ -70,7 +69,7 @@ def _free_port(port: int | None) -> int:
 
 
 class ServerProcess:
-    """A running server under its guard. Its temporary files are in the folder that goes with it."""
+    """A running server under its watchdog. Its temporary files are in the folder that goes with it."""
 
     def __init__(self, launch: Launch) -> None:
         """Start it; raises `EngineError` if its program cannot be run."""
@@ -80,16 +79,9 @@ class ServerProcess:
         self._log = Path(launch.place.folder, watchdog.LOG)
         self._heard = b""
         self._pid: int | None = None
-        self._guard = subprocess.Popen(
-            [sys.executable, "-I", "-S", watchdog.__file__, *_sections(launch)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            env=env,
-        )
-        assert self._guard.stdout is not None
-        os.set_blocking(self._guard.stdout.fileno(), False)
+        self._watchdog = watchdog.started_watchdog("server", *_sections(launch), env=env)
+        assert self._watchdog.stdout is not None
+        os.set_blocking(self._watchdog.stdout.fileno(), False)
         try:
             self._pid = self._started()
         except BaseException:
@@ -97,19 +89,19 @@ class ServerProcess:
             raise
 
     def _started(self) -> int:
-        """The process id of the server, once its guard tells it."""
-        deadline = time.monotonic() + GUARD_S
-        while b"\n" not in self._heard and time.monotonic() < deadline and self._guard.poll() is None:
+        """The process id of the server, once its watchdog tells it."""
+        deadline = time.monotonic() + WATCHDOG_S
+        while b"\n" not in self._heard and time.monotonic() < deadline and self._watchdog.poll() is None:
             self._listen(LOOK_S)
         word, _, rest = self._heard.partition(b"\n")[0].decode().partition(" ")
         if word != "started":
-            program, reason = self._launch.command[0], rest or "its guard did not start"
+            program, reason = self._launch.command[0], rest or "its watchdog did not start"
             raise EngineError(f"{self._launch.name}: {program!r} cannot be run: {reason}")
         return int(rest)
 
     def _listen(self, wait_s: float) -> None:
-        """Take in what the guard says."""
-        stdout = self._guard.stdout
+        """Take in what the watchdog says."""
+        stdout = self._watchdog.stdout
         if stdout is not None and not stdout.closed and _readable(stdout, wait_s):
             with suppress(BlockingIOError):  # another thread was quicker
                 self._heard += os.read(stdout.fileno(), 4096)
@@ -117,12 +109,12 @@ class ServerProcess:
     @property
     def root_process(self) -> int | None:
         """The process that the server's processes descend from; None where they run in a container."""
-        return None if self._launch.end else self._guard.pid
+        return None if self._launch.end else self._watchdog.pid
 
     @property
     def alive(self) -> bool:
         """True while the server runs."""
-        return self.exit_code is None and self._guard.poll() is None
+        return self.exit_code is None and self._watchdog.poll() is None
 
     @property
     def exit_code(self) -> int | None:
@@ -178,7 +170,7 @@ class ServerProcess:
         """How the server ended, in words."""
         code = self.exit_code
         if code is None:
-            return "as did its guard"
+            return "as did its watchdog"
         return f"with exit code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
 
     def explained(self, what: str) -> tuple[str, Symptom | None]:
@@ -200,25 +192,25 @@ class ServerProcess:
 
         Raises `EngineError` if something of it could not be killed.
         """
-        assert self._guard.stdin is not None
-        assert self._guard.stdout is not None
+        assert self._watchdog.stdin is not None
+        assert self._watchdog.stdout is not None
         with suppress(OSError, ValueError):  # a word besides: a process forked from this one may hold it open
-            os.write(self._guard.stdin.fileno(), b".")
-        self._guard.stdin.close()
-        self._guard.stdout.close()
+            os.write(self._watchdog.stdin.fileno(), b".")
+        self._watchdog.stdin.close()
+        self._watchdog.stdout.close()
         try:
-            code = self._guard.wait(GRACE_S + GUARD_S)
+            code = self._watchdog.wait(GRACE_S + WATCHDOG_S)
         except subprocess.TimeoutExpired:
-            self._guard.kill()
-            code = self._guard.wait()
+            self._watchdog.kill()
+            code = self._watchdog.wait()
         if code != 0:
-            self._stop_without_guard()
+            self._stop_without_watchdog()
 
-    def _stop_without_guard(self) -> None:
-        """Do what the guard could not: it was killed itself, or hangs."""
+    def _stop_without_watchdog(self) -> None:
+        """Do what the watchdog could not: it was killed itself, or hangs."""
         if self._launch.end:
             with suppress(OSError, subprocess.TimeoutExpired):
-                subprocess.run(self._launch.end, check=False, capture_output=True, timeout=GUARD_S)
+                subprocess.run(self._launch.end, check=False, capture_output=True, timeout=WATCHDOG_S)
         shutil.rmtree(self._launch.place.folder, ignore_errors=True)
         if self._pid is None:
             return
@@ -250,7 +242,7 @@ def _check_program(launch: Launch, path: str | None) -> None:
 
 
 def _sections(launch: Launch) -> list[str]:
-    """The arguments of the guard."""
+    """The arguments of the watchdog."""
     files = [word for name_and_content in launch.files.items() for word in name_and_content]
     sections = ([launch.place.folder, str(GRACE_S)], files, launch.end, launch.command)
     return [word for section in sections for word in (str(len(section)), *section)]

@@ -21,11 +21,11 @@ import os, signal, subprocess, sys
 from pytest_llmspeed.engines.local.child_watchdog import ChildWatchdog
 quiet = subprocess.DEVNULL
 early = subprocess.Popen(["sleep", "60"], stdout=quiet)
-guard = ChildWatchdog()
+watchdog = ChildWatchdog()
 shell = subprocess.Popen(["sh", "-c", "sleep 60 >&2 & echo $!; wait"], stdout=subprocess.PIPE, text=True)
 below = int(shell.stdout.readline())
 if {settled}:
-    guard.settled()
+    watchdog.settled()
 late = subprocess.Popen(["sleep", "60"], stdout=quiet)
 print(early.pid, shell.pid, below, late.pid, flush=True)
 {ending}
@@ -36,7 +36,7 @@ KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
 FORKING = """
 import os, signal, time
 from pytest_llmspeed.engines.local.child_watchdog import ChildWatchdog
-guard = ChildWatchdog()
+watchdog = ChildWatchdog()
 if (below := os.fork()) == 0:
     os.close(1)
     time.sleep(60)
@@ -83,7 +83,7 @@ def left_by(ending: str, *, settled: bool = True) -> list[bool]:
     return found
 
 
-def test_a_killed_parent_leaves_none_of_the_guarded() -> None:
+def test_a_killed_parent_leaves_none_of_the_watchdoged() -> None:
     """Those noted and what descends from them; not what was there before, or came later."""
     assert left_by(KILLED) == [True, False, False, True]
 
@@ -94,21 +94,21 @@ def test_a_parent_killed_in_the_middle_of_a_start_leaves_none() -> None:
     assert (early, shell, below) == (True, False, False)
 
 
-def test_a_released_guard_kills_nothing() -> None:
-    """It is for the library to end its processes; the guard is for when it no longer can."""
-    assert left_by("guard.release()") == [True, True, True, True]
+def test_a_released_watchdog_kills_nothing() -> None:
+    """It is for the library to end its processes; the watchdog is for when it no longer can."""
+    assert left_by("watchdog.release()") == [True, True, True, True]
 
 
-@pytest.mark.parametrize("ending", [KILLED, "guard.kill()"])
-def test_a_lifeline_that_the_guarded_hold_open_is_cut_all_the_same(ending: str) -> None:
+@pytest.mark.parametrize("ending", [KILLED, "watchdog.kill()"])
+def test_a_lifeline_that_the_watched_hold_open_is_cut_all_the_same(ending: str) -> None:
     """A library that forks hands its processes a copy of the pipe: its end never comes."""
-    (below,) = said_by(FORKING.format(settled="guard.settled()", ending=ending))
+    (below,) = said_by(FORKING.format(settled="watchdog.settled()", ending=ending))
     assert ends(below)
 
 
 def test_two_words_that_come_at_once_are_both_heard() -> None:
     """As after Ctrl-C in the middle of a start: the second shall not lie in a buffer that nobody asks."""
-    at_once = "guard._tell(b'settled\\nkill\\n'); guard._script.communicate()"
+    at_once = "watchdog._tell(b'settled\\nkill\\n'); watchdog._script.communicate()"
     (below,) = said_by(FORKING.format(settled="", ending=at_once))
     assert ends(below)
 

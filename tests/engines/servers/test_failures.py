@@ -199,17 +199,17 @@ def test_stopping_is_idempotent_and_ends_stubborn_servers_with_their_workers(sta
     started = time.monotonic()
     engine._process.stop()
     engine._process.stop()
-    assert process.GRACE_S <= time.monotonic() - started < process.GRACE_S + process.GUARD_S
+    assert process.GRACE_S <= time.monotonic() - started < process.GRACE_S + process.WATCHDOG_S
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert not engine.alive
 
 
-def test_a_server_whose_guard_was_killed_is_ended_all_the_same(stage: Stage) -> None:
+def test_a_server_whose_watchdog_was_killed_is_ended_all_the_same(stage: Stage) -> None:
     """Its group and its files are known to the test run as well; its shared memory goes, too."""
     engine = OwnServer.start(own())
     (pid,), (segment,) = stage.noted("pid"), stage.noted("segment")
-    engine._process._guard.kill()
-    engine._process._guard.wait()
+    engine._process._watchdog.kill()
+    engine._process._watchdog.wait()
     assert not engine.alive
     engine._process.stop()
     assert not Path(f"/proc/{pid}").exists()
@@ -223,8 +223,8 @@ def test_a_dead_server_makes_room_for_a_new_one(stage: Stage) -> None:
     try:
         first = pool.lease(own())
         assert pool.lease(own()) is first
-        first._process._guard.kill()  # type: ignore[attr-defined]
-        first._process._guard.wait()  # type: ignore[attr-defined]
+        first._process._watchdog.kill()  # type: ignore[attr-defined]
+        first._process._watchdog.wait()  # type: ignore[attr-defined]
         assert pool.lease(own()) is not first
     finally:
         pool.close()

@@ -127,7 +127,7 @@ def test_a_server_that_ends_badly_leaves_no_shared_memory(stage: Stage, fault: s
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("moment", ["never up", "hang in a stream"])
 def test_a_pytest_that_is_ended_leaves_nothing(stage: Stage, moment: str, number: signal.Signals) -> None:
-    """Killed, or interrupted by Ctrl-C, while the server starts or answers: the guard sees to it."""
+    """Killed, or interrupted by Ctrl-C, while the server starts or answers: the watchdog sees to it."""
     stage.fault(moment)
     with pytest_of(stage, HANGING) as run:
         wait_for(lambda: stage.noted("pid" if moment == "never up" else "hangs"))
@@ -146,7 +146,7 @@ def test_a_time_limit_that_leaves_by_exit_leaves_nothing(stage: Stage) -> None:
 
 
 def test_ctrl_c_in_a_terminal_reaches_pytest_alone(stage: Stage) -> None:
-    """The signal goes to the whole group of pytest; the guard is in another, and does its work after it."""
+    """The signal goes to the whole group of pytest; the watchdog, in another, works on after it."""
     stage.fault("hang in a stream")
     with pytest_of(stage, HANGING) as run:
         wait_for(lambda: stage.noted("hangs"))
@@ -154,6 +154,18 @@ def test_ctrl_c_in_a_terminal_reaches_pytest_alone(stage: Stage) -> None:
         run.communicate(timeout=PATIENCE_S)
     assert run.returncode == pytest.ExitCode.INTERRUPTED
     wait_for(lambda: nothing_is_left(stage))
+
+
+def test_the_watchdog_shares_the_session_of_pytest_but_not_its_group(stage: Stage) -> None:
+    """A session of its own would be starved on a busy core; in the same group Ctrl-C would reach it."""
+    engine = OwnServer.start(EngineSpec.of("server", "m", None, {"command": OWN}))
+    try:
+        watchdog = engine.root_process
+        assert watchdog is not None
+        assert os.getsid(watchdog) == os.getsid(0)
+        assert os.getpgid(watchdog) == watchdog
+    finally:
+        asyncio.run(engine.close())
 
 
 FORKING = """def test_it(self, llm_client):
@@ -179,7 +191,7 @@ def test_a_lifeline_that_a_forked_process_holds_open_is_cut_all_the_same(stage: 
 
 
 def test_workers_that_left_the_server_s_group_are_ended_too(stage: Stage) -> None:
-    """Engines start processes in sessions of their own; the guard adopts them."""
+    """Engines start processes in sessions of their own; the watchdog adopts them."""
     stage.fault("workers")
     with pytest_of(stage, HANGING) as run:
         run.communicate(timeout=PATIENCE_S)
@@ -231,7 +243,7 @@ def test_a_container_is_removed_by_name(stage: Stage, docker: Callable[[], list[
 def test_a_container_is_removed_when_pytest_is_killed(
     stage: Stage, docker: Callable[[], list[list[str]]]
 ) -> None:
-    """The guard does it."""
+    """The watchdog does it."""
     stage.fault("hang in a stream")
     with pytest_of(stage, HANGING, **IMAGE):
         wait_for(lambda: stage.noted("hangs"))

@@ -1,17 +1,22 @@
-"""The guard of a server: its parent process, which ends it when whoever wanted it is gone.
+"""The watchdog of engine processes: a script that ends them if pytest is gone, however that ended.
 
-Run by path, with nothing but the standard library (`python -I -S watchdog.py …`), in a session of its
-own, so that Ctrl-C in a terminal does not reach it. Its standard input is the lifeline: whatever ends
-the other side closes it, and then the server's process group, its container and its files go. Its
-standard output tells "started PID", "failed REASON" or "exited CODE" (of a signal: minus its number).
+Run by path, with nothing but the standard library (`python -I -S watchdog.py …`), so that it starts quickly
+and depends on nothing that a test run could have bent. Its standard input is its lifeline: whatever ends the
+other side closes it. It works in two ways, named by its first argument:
 
-Processes that a library starts in ours have another guard (`child_watchdog`): this one has to be the
-parent of what it guards. Each is a script by itself, since under `-I` it can import nothing of ours.
+`server` starts a server and is its parent, so it hears of its end and adopts what leaves it. Once the
+lifeline is cut, the server's process group, container and files go. Its standard output says "started PID",
+"failed REASON" or "exited CODE" (of a signal: minus its number). Its arguments are four sections, each led by
+the number of its words: the folder for the log and files, and the seconds of grace; names and contents of
+files; the command that ends a container, if there is one; the server's command.
 
-Arguments are four sections, each led by the number of its words: the folder for the log and files,
-and the seconds of grace; names and contents of files; the command that ends a container, if there
-is one; the server's command.
+`children` is for processes that a library starts in pytest's own: the library is their parent and ends them,
+the watchdog is a sibling that can only look. Its argument is the process whose descendants it notes until a
+word comes; then it rests. When that process is gone, or asks for it, it kills what it noted, with all that
+descends from it. It reads /proc: only Linux has it.
 """
+
+from __future__ import annotations
 
 import contextlib
 import os
@@ -21,25 +26,57 @@ import sys
 import time
 from collections.abc import Callable
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from subprocess import Popen
+
 LOG = "server.log"
-POLL_S = 0.5
+POLL_S = 0.3
 LOOK_S = 0.02
 KILL_S = 10.0
 TIDY_S = 3.0
 """How long what tidies up after killed processes may take."""
 TRACKER = b"multiprocessing.resource_tracker"
+"""It removes the shared memory that killed processes leave, and ends by itself."""
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 RESET = (*ENDING, signal.SIGCHLD, signal.SIGPIPE)
 PR_SET_CHILD_SUBREAPER = 36
+SETTLED, DONE, KILL = b"settled\n", b"done\n", b"kill\n"
+"""What the other side says of its children: a word each, since the end of the pipe may never come."""
 
 
-def main(words: list[str]) -> bool:
+def started_watchdog(way: str, *words: str, env: Mapping[str, str] | None = None) -> Popen[bytes]:
+    """Start this script: the other side's half of both ways."""
+    from subprocess import DEVNULL, PIPE, Popen
+
+    return Popen(
+        [sys.executable, "-I", "-S", __file__, way, *words],
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=DEVNULL,
+        env=env,
+        # a group of its own, so that Ctrl-C in a terminal does not reach it; but our session: one of its
+        # own would be a scheduling group of its own, starved on a core that an engine keeps busy
+        process_group=0,
+    )
+
+
+def main(way: str, *words: str) -> bool:
+    """Watch until the other side is gone; return whether everything that was watched is gone then."""
+    if way == "children":
+        watch_children(int(words[0]))
+        return True
+    return keep_server(list(words))
+
+
+def keep_server(words: list[str]) -> bool:
     """Start the server and stay until the lifeline is cut; return whether all of it is gone then."""
     (folder, grace_s), files, end, command = sections(words)
     parent, signals = os.getppid(), listen_to_signals()
     adopt_orphans()
     log = write_files(folder, files)
-    server = watch(start(command, log), parent, signals)
+    server = watch_server(start(command, log), parent, signals)
     gone = server is None or end_group(server, float(grace_s))
     gone = end_strays() and gone
     if end:
@@ -109,7 +146,7 @@ def say(line: str) -> None:
         os.write(1, f"{line}\n".encode())
 
 
-def watch(server: int | None, parent: int, signals: int) -> int | None:
+def watch_server(server: int | None, parent: int, signals: int) -> int | None:
     """Return once the lifeline is cut: the server if it still runs; tell when it ends by itself.
 
     The lifeline can be held open by a process that the other side forked, so its end is also seen
@@ -160,7 +197,7 @@ def is_gone(group: int, patience_s: float, end: Callable[[int], None] | None = N
 
 def kill_sparing(group: int) -> None:
     """Kill a group but for those that tidy up after the others, and then end by themselves."""
-    members = [pid for pid, (_, own_group) in processes().items() if own_group == group]
+    members = [pid for pid, (_, own_group, _) in processes().items() if own_group == group]
     if not members:
         kill(group)
     kill_each([pid for pid in members if not tidies_up(pid)])
@@ -202,31 +239,7 @@ def end_strays() -> bool:
 
 def children() -> list[int]:
     """The processes whose parent this one is."""
-    return [pid for pid, (parent, _) in processes().items() if parent == os.getpid()]
-
-
-def processes() -> dict[int, tuple[int, int]]:
-    """The parent and the group of each process; nothing where there is no /proc."""
-    found = {}
-    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else []:
-        with contextlib.suppress(OSError):
-            if name.isdigit():
-                stat = read(name, "stat").rpartition(b")")[2].split()
-                found[int(name)] = (int(stat[1]), int(stat[2]))
-    return found
-
-
-def tidies_up(pid: int) -> bool:
-    """True for what removes the shared memory that a killed process leaves."""
-    with contextlib.suppress(OSError):
-        return TRACKER in read(str(pid), "cmdline")
-    return False
-
-
-def read(pid: str, name: str) -> bytes:
-    """A file of /proc."""
-    with open(f"/proc/{pid}/{name}", "rb") as file:
-        return file.read()
+    return [pid for pid, (parent, _, _) in processes().items() if parent == os.getpid()]
 
 
 def run_to_its_end(command: list[str]) -> None:
@@ -248,5 +261,75 @@ def remove(folder: str) -> None:
     os.rmdir(folder)
 
 
+def watch_children(parent: int) -> None:
+    """Note the descendants of `parent` until it says that all are there, and end them if it dies."""
+    before = descendants(parent)
+    noted: set[tuple[int, str]] = set()
+    say("looked")
+    while (word := heard(parent)) is None:
+        noted |= descendants(parent) - before
+    if word == SETTLED:
+        noted |= descendants(parent) - before
+        say("looked")
+        while (word := heard(parent)) is None:
+            pass
+    if word != DONE:
+        kill_noted(noted)
+
+
+def heard(parent: int) -> bytes | None:
+    """A word of the parent, None if it said nothing for a while, an empty one when it is gone.
+
+    What was forked from it may hold its end of the pipe open: that it is gone is also seen by the
+    change of our parent. Nothing is buffered: a second word has to be seen by `select`.
+    """
+    if select.select([0], [], [], POLL_S)[0]:
+        with open(0, "rb", buffering=0, closefd=False) as words:
+            return words.readline()
+    return None if os.getppid() == parent else b""
+
+
+def kill_noted(noted: set[tuple[int, str]]) -> None:
+    """Kill the processes noted that are still the same, and all that descends from them."""
+    now = processes()
+    alive = [pid for pid, started in noted if pid in now and now[pid][2] == started]
+    below = [pid for root in alive for pid, _ in descendants(root)]
+    kill_each([pid for pid in {*alive, *below} if not tidies_up(pid)])
+
+
+def descendants(root: int) -> set[tuple[int, str]]:
+    """All that descends from a process, but for this one: each with its start, as numbers are used again."""
+    now, found, waiting = processes(), set[tuple[int, str]](), [root]
+    while waiting:
+        parents = waiting
+        waiting = [pid for pid, (parent, _, _) in now.items() if parent in parents and pid != os.getpid()]
+        found |= {(pid, now[pid][2]) for pid in waiting}
+    return found
+
+
+def processes() -> dict[int, tuple[int, int, str]]:
+    """The parent, the group and the start of each process; nothing if there is no /proc."""
+    found = {}
+    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else []:
+        with contextlib.suppress(OSError):
+            if name.isdigit():
+                stat = read(name, "stat").rpartition(b")")[2].split()
+                found[int(name)] = (int(stat[1]), int(stat[2]), stat[19].decode())
+    return found
+
+
+def tidies_up(pid: int) -> bool:
+    """True for what removes the shared memory that a killed process leaves."""
+    with contextlib.suppress(OSError):
+        return TRACKER in read(str(pid), "cmdline")
+    return False
+
+
+def read(pid: str, name: str) -> bytes:
+    """A file of /proc."""
+    with open(f"/proc/{pid}/{name}", "rb") as file:
+        return file.read()
+
+
 if __name__ == "__main__":
-    sys.exit(not main(sys.argv[1:]))
+    sys.exit(not main(*sys.argv[1:]))
