@@ -111,7 +111,7 @@ def _read(row: FileRow, unit: str | None, reading: Reading) -> tuple[TraceRow, F
         if field in row.fields:
             return reader(row, UNITS_S[unit or "s"], reading), None
     known = ", ".join(("at_s", "timestamp", *_TABLES))
-    raise row.refused("timestamp", f"none of {known} is there, which say when a request came")
+    raise row.refused("timestamp", f"a request needs its arrival time in one of {known}")
 
 
 def _mooncake(row: FileRow) -> TraceRow:

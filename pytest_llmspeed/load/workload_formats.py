@@ -111,7 +111,7 @@ def plain_turn(row: FileRow, reading: Reading) -> Turn:
 def _turn(row: FileRow, extra: Mapping[str, Any], endpoint: Endpoint | None) -> Turn:
     limits: list[LimitField] = [name for name in LIMIT_FIELDS if row.fields.get(name) is not None]
     if len(limits) > 1:
-        raise row.refused(limits[1], f"it stands beside {limits[0]!r}; give one of them")
+        raise row.refused(limits[1], f"it is given in addition to {limits[0]!r}; give only one")
     return Turn(
         _prompt(row),
         max_tokens=row.tokens(limits[0]) if limits else None,

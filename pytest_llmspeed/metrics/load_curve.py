@@ -140,11 +140,11 @@ def _assumptions(curve: Curve, at: Point, headroom: float) -> Iterator[str]:
     limit = "that kept the budgets" if curve.has_budgets else "before it saturates"
     served = f"{at.load.requests_per_s:.3g} requests/s at {curve.by} {at.level:g}"
     yield f"one replica serves {served}, the highest load {limit}"
-    yield f"{headroom:.0%} of that stays free, for bursts, a replica that fails, and slower days"
+    yield f"{headroom:.0%} of that is kept free for bursts, a failed replica, and slower days"
     yield "requests are spread evenly, and replicas share nothing that saturates before they do"
-    yield "production asks what was measured: as long prompts and answers, as much of them cached"
+    yield "production traffic resembles the measured load: the same lengths, the same share cached"
     if curve.by == "concurrency":
-        yield "the queue that independent arrivals form, and users of a closed loop do not, is headroom"
+        yield "the headroom also covers queueing by independent arrivals, which a closed loop lacks"
     if at is curve.points[-1] and curve.knee is None:
         yield "the sweep never saturated: the true capacity may be higher"
 

@@ -103,7 +103,7 @@ def _about_parameters(item: pytest.Item) -> Iterator[str]:
     if other and takes(item, CLIENT) and any(mark.name == BACKEND for mark in layers_of(item).ours):
         yield (
             f"llm_backend(…) has no effect on this test: the fixture llm_backend in {_file_of(other)} "
-            f"stands before the plugin's; rename it, or make it request the original"
+            f"hides the plugin's; rename it, or make it request the original"
         )
 
 

@@ -83,7 +83,7 @@ def choice_of(item: pytest.Item, layers: Layers, run: Run) -> EngineChoice:
         if chosen not in _distinct(marks, run):
             raise SettingsError(
                 f"llm_backend({marks[0].name!r}) was added to a test that runs once on each of several "
-                f"backends, when these were settled already: write it at the test, or run it with "
+                f"backends, after those had been collected: put it on the test, or run it with "
                 f"--llmspeed-backend={marks[0].name}"
             )
         return chosen

@@ -258,8 +258,8 @@ async def _scores(engine: Engine, prompt: QualityPrompt, tokens: Sequence[int]) 
     found = await engine.score(prompt.request(0, TIMEOUT_S), tokens, ASKED_TOP)
     if not found.are_numbers:
         raise GenerationError(
-            "the log-probabilities are NaN or Inf: the model's weights are damaged, or its precision does "
-            "not do for it"
+            "the log-probabilities are NaN or Inf: the model's weights are damaged, or its precision is "
+            "too low for it"
         )
     return found
 

@@ -50,7 +50,7 @@ def _connected(base: BaseURL, timeout_s: float) -> socket.socket:
     try:
         connection = socket.create_connection((base.host, base.port), max(timeout_s, LEAST_S))
     except TimeoutError as error:
-        raise TransportError(f"no connection to {base} came about within {timeout_s:g} s") from error
+        raise TransportError(f"could not connect to {base} within {timeout_s:g} s") from error
     except OSError as error:
         raise TransportError(base.unreachable(error)) from error
     try:

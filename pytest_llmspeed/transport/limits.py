@@ -14,4 +14,4 @@ MOST_ANSWER = 128 * MIB
 
 def too_large(what: str, limit: int) -> str:
     """Return the sentence on something of an answer that is larger than its limit."""
-    return f"{what} is larger than {limit // MIB} MiB, which is as much as is read of it"
+    return f"{what} is larger than {limit // MIB} MiB, the most that is read"

@@ -103,7 +103,7 @@ def test_capacity_leaves_headroom(loop: LoopThread) -> None:
     assert any(
         "at concurrency 8, the highest load that kept the budgets" in said for said in capacity.assumptions
     )
-    assert any("40% of that stays free" in said for said in capacity.assumptions)
+    assert any("40% of that is kept free" in said for said in capacity.assumptions)
     assert str(capacity).startswith(f"{capacity.replicas} replicas at ")
 
 

@@ -107,7 +107,7 @@ def test_burst_gpt_trace_as_csv_or_json() -> None:
         (lines({"prompt": "a", "max_tokens": 10**400}), "field 'max_tokens': 1000"),
         (lines({"prompt": "a", "max_tokens": True}), "field 'max_tokens': True is not a number"),
         (lines({"prompt": "a", "max_tokens": 1.5}), "field 'max_tokens': 1.5 is not a count of tokens"),
-        (lines({"prompt": "a", "max_tokens": 5, "max_completion_tokens": 5}), "give one of them"),
+        (lines({"prompt": "a", "max_tokens": 5, "max_completion_tokens": 5}), "give only one"),
         ("[" * 100_000, "it is not JSON"),
         ('{"prompt": ' * 30_000, "f, line 1: it is not JSON"),
         (lines({"conversations": [{"from": "gpt", "value": "x"}]}), "it has no messages"),
@@ -128,7 +128,7 @@ def test_a_bad_row_is_named(text: str, told: str) -> None:
 @pytest.mark.parametrize(
     ("row", "told"),
     [
-        ({"input_length": 1}, "field 'timestamp': none of"),
+        ({"input_length": 1}, "field 'timestamp': a request needs its arrival time"),
         ({"timestamp": "noon", "input_length": 1}, "field 'timestamp': 'noon' is not a number"),
         ({"timestamp": 1, "output_length": 1}, "field 'input_length': it is missing"),
         ({"timestamp": 1, "input_length": 1, "output_length": 1, "hash_ids": "x"}, "field 'hash_ids'"),

@@ -619,6 +619,23 @@ def test_a_certificate_that_nobody_trusts_is_told(server, tls, monkeypatch):
     assert "certificate" in found.error.lower()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _kernel_that_stamps():
+    """A socket that wants stamps, held open: the kernel begins to stamp a moment after the first one asks."""
+    if not KERNEL_STAMPS:
+        yield
+        return
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("127.0.0.1", 0))
+        receiver.setsockopt(socket.SOL_SOCKET, timestamps._SO_TIMESTAMPNS, 1)
+        receiver.settimeout(PATIENCE_S)
+        stamped = False
+        while not stamped:
+            receiver.sendto(b"x", receiver.getsockname())
+            stamped = bool(receiver.recvmsg(1, 64)[1])
+        yield
+
+
 class HeldClock:
     """Both clocks, standing still until the test moves them."""
 

@@ -148,7 +148,7 @@ class VLLMEngine(Engine):
         return scores(output.prompt_logprobs, token_ids, top)
 
     def _death(self) -> str:
-        return f"the vLLM engine died: {self._output.cause(self._processes) or 'it said no word'}"
+        return f"the vLLM engine died: {self._output.cause(self._processes) or 'it logged no error'}"
 
     async def close(self) -> None:
         """End the engine with its processes, those by force that take too long."""

@@ -63,7 +63,7 @@ def _int4(model: Any, layers: list[Any]) -> Any:
     if odd := {layer.in_features for layer in layers if layer.in_features % GROUP}:
         raise EngineError(
             f"precision 'int4' quantises groups of {GROUP} weights, and layers of this model have "
-            f"{', '.join(map(str, sorted(odd)))} inputs, no multiple of it: use int8"
+            f"{', '.join(map(str, sorted(odd)))} inputs, which is not a multiple of it: use int8"
         )
     if model.device.type == "cuda":
         from torchao.quantization import Int4WeightOnlyConfig

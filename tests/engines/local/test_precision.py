@@ -69,7 +69,7 @@ def test_a_width_that_no_group_fits_is_an_error() -> None:
     config = transformers.LlamaConfig(
         vocab_size=99, hidden_size=64, intermediate_size=100, num_hidden_layers=1, num_attention_heads=4
     )
-    with pytest.raises(EngineError, match="have 100 inputs, no multiple of it: use int8"):
+    with pytest.raises(EngineError, match="have 100 inputs, which is not a multiple of it: use int8"):
         precision.quantise(transformers.LlamaForCausalLM(config), "int4")
 
 
