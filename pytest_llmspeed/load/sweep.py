@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from pytest_llmspeed.errors import SettingsError, hides_our_frames
 from pytest_llmspeed.load.arrivals import Rate
-from pytest_llmspeed.load.curve_points import point_of
 from pytest_llmspeed.load.run import Arrivals, Load
+from pytest_llmspeed.metrics.budget_checks import check
 from pytest_llmspeed.metrics.budgets import Budget
-from pytest_llmspeed.metrics.load_curve import Curve, is_saturated
+from pytest_llmspeed.metrics.load_curve import Curve, Point, is_saturated
 from pytest_llmspeed.metrics.load_result import LoadResult
+from pytest_llmspeed.metrics.measurement import Measurement
 from pytest_llmspeed.recording.recorder import Recorder
 
 __tracebackhide__ = hides_our_frames
@@ -90,3 +91,13 @@ def _declared(by: str, levels: Sequence[tuple[float, Arrivals]], first: Load) ->
     heights = ",".join(f"{level:g}" for level, _ in levels)
     rest = [part for part in first.declared.split(" ")[1:] if not part.startswith(f"{by}=")]
     return " ".join(["sweep", f"{by}={heights}", *rest])
+
+
+def point_of(level: float, load: LoadResult, budgets: Sequence[Budget]) -> Point:
+    """Return a load as a point of a curve, held against the budgets."""
+    whole = Measurement(load.samples, loads=(load,))
+    checks = [check(budget, whole) for budget in budgets]
+    missed = [found.name for found in checks if found.kept is False]
+    if load.failures and not any(budget.metric.name == "error_rate" for budget in budgets):
+        missed.append("error_rate")
+    return Point(level, load, tuple(missed))

@@ -1,8 +1,8 @@
-"""Sentences on comparisons with the baseline: what became slower, why nothing was decided, what to do."""
+"""Sentences on what the speed of a test comes to: slower, faster, undecided, invalid; and what to do."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from pytest_llmspeed.messages.figures import counted, percent, quantity, size
 from pytest_llmspeed.metrics.reasons import Explanation, Reason, words
@@ -12,16 +12,12 @@ UPDATE = "--llmspeed-update-baseline"
 NOT_BY_SESSIONS = "more sessions would not help: raise rounds=, or use a quieter machine"
 RUN_AGAIN = "run it again; if it persists, look at what changed"
 WHY = '"why"'
-TAKE_TEN = "measure ten with llm_client.measure(…) or rounds(10)"
 
 
 @words(Reason.AS_WRITTEN)
 def as_written(text: str) -> str:
     """Return a sentence that comes ready-made: from an older report, or from an error."""
     return text
-
-
-# what a test comes to
 
 
 @words(Reason.SLOWER)
@@ -150,114 +146,6 @@ def short_answers(short: int, total: int) -> str:
     )
 
 
-# why a comparison has its verdict
-
-
-@words(Reason.COULD_BE_CHANCE)
-def could_be_chance() -> str:
-    """Return why a slowdown that shows is a suspect only."""
-    return "it could be chance"
-
-
-@words(Reason.WITH_EARLIER_SUSPECTS)
-def with_earlier_suspects(suspects: int) -> str:
-    """Return what a slowdown rests on that one run alone does not show beyond chance."""
-    return f"on average of this run and the {counted(suspects, 'suspect run')} before it"
-
-
-@words(Reason.SESSIONS_DIFFER)
-def sessions_differ() -> str:
-    """Return why slower requests are not called slower."""
-    return "its requests are slower, but sessions of unchanged code have differed as much"
-
-
-@words(Reason.CANNOT_RULE_OUT)
-def cannot_rule_out(slowdown: float | None) -> str:
-    """Return why the data do not show that nothing became slower."""
-    if slowdown is None:
-        return "how much slower it could be is not known"
-    return f"it could be up to {size(slowdown)} slower"
-
-
-@words(Reason.ONLY_THE_MEDIAN_MOVED)
-def only_the_median_moved(slowdown: float) -> str:
-    """Return why a shift of the median alone decides nothing."""
-    return f"its median is {size(slowdown)} slower, but its fastest requests are not"
-
-
-@words(Reason.TAIL_GREW)
-def tail_grew(slow: int, total: int) -> str:
-    """Return why a run of usual speed is not passed all the same."""
-    return f"{slow} of {counted(total, 'request')} took longer than nearly all before"
-
-
-@words(Reason.TOO_FEW_REQUESTS)
-def too_few_requests(requests: int, least: int) -> str:
-    """Return why so few requests are not compared."""
-    were = "was" if requests == 1 else "were"
-    return f"{counted(requests, 'request')} {were} measured, at least {least} are needed; {TAKE_TEN}"
-
-
-@words(Reason.NO_FULL_SESSION)
-def no_full_session(least: int) -> str:
-    """Return why stored sessions of fewer requests are not compared with."""
-    return f"no stored session has {least} requests; {TAKE_TEN}, then store that: pytest {UPDATE}"
-
-
-@words(Reason.NO_SESSION)
-def no_session() -> str:
-    """Return why a series that is new in its test is not compared."""
-    return "no session is stored for it yet"
-
-
-@words(Reason.TOO_FEW_PAIRS)
-def too_few_pairs() -> str:
-    """Return why old and new side by side decide nothing."""
-    return "fewer than two blocks of five pairs"
-
-
-@words(Reason.NO_TIME)
-def no_time() -> str:
-    """Return why a test whose answers have no time at all is not compared."""
-    return "no request gave a time that can be compared"
-
-
-@words(Reason.ALL_AT_ONCE)
-def all_at_once() -> str:
-    """Return why a test whose requests were all on their way together is not compared."""
-    return "all requests overlapped with others; such times are checked against budgets and not compared"
-
-
-@words(Reason.NOTHING_TO_COMPARE)
-def nothing_to_compare() -> str:
-    """Return why a test with requests is not compared in the command."""
-    return "none of its requests are compared: those of sweeps and of loads that are too short never are"
-
-
-@words(Reason.BASELINE_DIFFERS)
-def baseline_differs(differs: Sequence[str]) -> str:
-    """Return why figures cannot be compared with a baseline of something else."""
-    return "; ".join(differs)
-
-
-@words(Reason.LENGTHS_DIFFER)
-def lengths_differ(before: float, now: float) -> str:
-    """Return why a figure that follows the length of the answers is not compared."""
-    return f"answers had {before:g} tokens, now {now:g}"
-
-
-@words(Reason.CREPT)
-def crept(since: str) -> str:
-    """Return why a test is suspect that no single session made slower."""
-    return f"it crept up in small steps since {since}"
-
-
-@words(Reason.ANSWERS_ARE_WORSE)
-def answers_are_worse() -> str:
-    """Return why a speed says nothing."""
-    return "the answers are worse"
-
-
 # parts of sentences
 
 
@@ -332,64 +220,3 @@ def sessions_to_store(comparison: Comparison) -> tuple[float, int] | None:
 def sessions_are_in_vain(comparison: Comparison) -> bool:
     """Return whether no number of sessions within the window would show any slowdown."""
     return bool(comparison.more_sessions) and all(more is None for _, more in comparison.more_sessions)
-
-
-# what a run and its reports say
-
-
-def same_job(sessions: int, job: str | None) -> str:
-    """Return why sessions that were stored do not count."""
-    return (
-        f"{counted(sessions, 'session')} stored that will not count: an earlier one of the same CI job "
-        f"({job}) does; set LLMSPEED_JOB where several machines share a job's id"
-    )
-
-
-def smoke_run(rounds: int) -> str:
-    """Return what a smoke run left out."""
-    return f"--llmspeed-rounds={rounds}: only budgets were checked; nothing was compared with a baseline"
-
-
-def suite_shift(
-    metric: str, ratio: float, ci: tuple[float, float], tests: int, accepted: str | None = None
-) -> str:
-    """The sentence on a shift that the whole suite shares."""
-    low, high = (percent(bound) for bound in ci)
-    start = (
-        f"the whole suite is slower: {metric} {percent(ratio)} (95% interval {low} to {high}, over "
-        f"{counted(tests, 'comparison')})"
-    )
-    if accepted is not None:
-        return f"{start}, accepted: {accepted}"
-    return f"{start}; look at the machine and the engine first; {how_to_accept()}"
-
-
-def slower_beside(comparison: Comparison, accepted: str | None = None) -> str:
-    """The sentence on a test that is slower once the suite's own shift is taken out."""
-    start = f"{name(comparison)} is slower than the shift of the whole suite explains: {moved(comparison)}"
-    return (
-        f"{start}, accepted: {accepted}"
-        if accepted is not None
-        else f"{start}; look for what only this test does"
-    )
-
-
-def unlike_answers(tokens: Mapping[str, float]) -> str:
-    """Return why throughput differs between engines whose answers had other lengths."""
-    return f"answers had {_on_each(tokens)}; throughput follows their length: set output_tokens= to force one"
-
-
-def unlike_prompts(tokens: Mapping[str, float]) -> str:
-    """Return why TTFT is not comparable between engines that saw other prompts."""
-    return f"prompts had {_on_each(tokens)}: tokenizers or chat templates differ, and with them the work"
-
-
-def _on_each(tokens: Mapping[str, float]) -> str:
-    first, *others = (f"{count:g} on {engine}" for engine, count in tokens.items())
-    return ", ".join([first.replace(" on", " tokens on", 1), *others])
-
-
-def unlike_caches(caches: Mapping[str, str]) -> str:
-    """Return why TTFT is not comparable if only some prefix caches are cold."""
-    shown = ", ".join(f"{cache} on {engine}" for engine, cache in caches.items())
-    return f"the prefix cache is {shown}: TTFT is not comparable"

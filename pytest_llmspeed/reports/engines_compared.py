@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean, median
 
-from pytest_llmspeed.messages import speed
+from pytest_llmspeed.messages import run as run_messages
 from pytest_llmspeed.metrics.measurement import Measurement
 from pytest_llmspeed.records.record import TestRecord
 
@@ -178,13 +178,13 @@ def _unlike(part: _Part) -> Iterator[str]:
     """Sentences on what makes the work of the engines differ."""
     answers = _median_tokens(part, "output_tokens")
     if answers and max(answers.values()) > LENGTH_SLACK * min(answers.values()):
-        yield speed.unlike_answers(answers)
+        yield run_messages.unlike_answers(answers)
     prompts = _median_tokens(part, "prompt_tokens")
     if len(set(prompts.values())) > 1:
-        yield speed.unlike_prompts(prompts)
+        yield run_messages.unlike_prompts(prompts)
     caches = {_engine(record): record.backend.prefix_cache for record in part.group if record.backend}
     if len(set(caches.values())) > 1:
-        yield speed.unlike_caches(caches)
+        yield run_messages.unlike_caches(caches)
 
 
 def _median_tokens(part: _Part, count: str) -> dict[str, float]:

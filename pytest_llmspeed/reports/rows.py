@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from pytest_llmspeed.messages.figures import counted, percent, quantity, size
-from pytest_llmspeed.messages.speed import location, name, slower_beside, suite_shift
+from pytest_llmspeed.messages.run import slower_beside, suite_shift
+from pytest_llmspeed.messages.speed import location, name
 from pytest_llmspeed.metrics.budgets import BudgetCheck
 from pytest_llmspeed.metrics.reasons import as_sentences
 from pytest_llmspeed.metrics.sample import METRICS, metric_of

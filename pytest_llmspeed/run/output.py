@@ -8,7 +8,8 @@ from pathlib import Path
 from pytest_llmspeed.baselines import update
 from pytest_llmspeed.baselines.store import FolderStore
 from pytest_llmspeed.errors import StoreError
-from pytest_llmspeed.messages import speed, store
+from pytest_llmspeed.messages import run as run_messages
+from pytest_llmspeed.messages import store
 from pytest_llmspeed.records.record import run_to_builtins
 from pytest_llmspeed.reports.files import append_lines, write_lines, write_report
 from pytest_llmspeed.reports.markdown import markdown
@@ -99,9 +100,9 @@ class Output:
         """Sentences on files that could not be read or written, and on stored tests that are gone."""
         sentences = [store.gone(lost)] if (lost := self._gone()) else []
         if self.stored_files and (repeats := self._results.repeats()):
-            sentences.append(speed.same_job(repeats, self._results.finished.job))
+            sentences.append(run_messages.same_job(repeats, self._results.finished.job))
         if self._settings.rounds is not None and self._results.records:
-            sentences.append(speed.smoke_run(self._settings.rounds))
+            sentences.append(run_messages.smoke_run(self._settings.rounds))
         untold = [self._not_stored] if self._not_stored and not self._write_problems else []
         return [*self._results.history.problems, *self._write_problems, *untold, *sentences]
 

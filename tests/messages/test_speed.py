@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_llmspeed.messages import budgets, figures, speed
+from pytest_llmspeed.messages import budgets, comparisons, figures, speed
 from pytest_llmspeed.metrics.budgets import BudgetCheck
 from pytest_llmspeed.metrics.reasons import Reason
 from pytest_llmspeed.regression.verdicts import Comparison, Verdict
@@ -158,7 +158,7 @@ def test_too_few_requests_ask_for_more():
         "ttft_ms is undecided: 3 requests were measured, at least 5 are needed; "
         "measure ten with llm_client.measure(…) or rounds(10)"
     )
-    assert speed.too_few_requests(1, 5).startswith("1 request was measured")
+    assert comparisons.too_few_requests(1, 5).startswith("1 request was measured")
 
 
 @pytest.mark.parametrize(
