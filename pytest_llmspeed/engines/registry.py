@@ -52,8 +52,8 @@ class Registry:
             yield f"no backend is called {name!r}; {did_you_mean(name, visible)}"
         elif visible[name] != self._targets.get(name):
             yield (
-                f"backend {name!r} is {visible[name]!r} here and {self._targets[name]!r} elsewhere in this "
-                f"run: rename one of them, or run them separately"
+                f"backend {name!r} is {visible[name]!r} for this test and {self._targets[name]!r} for others "
+                f"in this run; rename one of them, or run their tests separately"
             )
 
     def knows(self, name: str) -> bool:

@@ -149,8 +149,8 @@ def llm_client(request: pytest.FixtureRequest, llm_backend: Engine) -> Iterator[
     fail_if_wrong(state)
     if not isinstance(llm_backend, Engine):
         pytest.fail(
-            f"llm_client needs an engine, but the fixture llm_backend of this test is not the plugin's and "
-            f"gives {llm_backend!r:.80}: rename that fixture or parameter, and choose engines by "
+            f"llm_client needs an engine, but the llm_backend fixture of this test is not the plugin's and "
+            f"returns {llm_backend!r:.80}; rename that fixture or parameter, and choose engines with "
             f'@pytest.mark.llm_backend("…")',
             pytrace=False,
         )

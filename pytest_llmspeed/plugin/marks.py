@@ -95,15 +95,15 @@ def _about_parameters(item: pytest.Item) -> Iterator[str]:
     for fixture in (CLIENT, BACKEND, OPTIONS):
         if fixture in values and (takes(item, fixture) or takes(item, CLIENT)):
             yield (
-                f"parametrize({fixture!r}, …) does not choose the engine; write one mark per engine, as in "
-                f'@pytest.mark.llm_backend("transformers", model="…"): the test then runs once on each'
+                f"parametrize({fixture!r}, …) does not choose the engine; add one mark per engine, as in "
+                f'@pytest.mark.llm_backend("transformers", model="…"), and the test runs once per engine'
             )
             return
     other = overriding(item, BACKEND)
     if other and takes(item, CLIENT) and any(mark.name == BACKEND for mark in layers_of(item).ours):
         yield (
             f"llm_backend(…) has no effect on this test: the fixture llm_backend in {_file_of(other)} "
-            f"hides the plugin's; rename it, or make it request the original"
+            f"overrides the plugin's; rename it, or make it request the original"
         )
 
 
@@ -177,8 +177,8 @@ def late_problems(item: pytest.Item, state: TestState) -> Iterator[str]:
     yield from state.plan.problems
     if state.leased is not None and state.plan.choice != state.leased:
         yield (
-            "llm_backend was added after the engine of this test had started: add it at collection, "
-            "or in a fixture that llm_backend comes after"
+            "llm_backend was added after the engine of this test had started; add it at collection, "
+            "or in a fixture that is set up before llm_backend"
         )
     if state.plan.quality and state.probe is None:
         yield f"llm_quality was not checked: {Reason.NOTHING_MEASURED(overridden_in=overridden_in(item))}"

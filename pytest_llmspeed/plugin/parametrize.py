@@ -82,9 +82,8 @@ def choice_of(item: pytest.Item, layers: Layers, run: Run) -> EngineChoice:
         chosen: EngineChoice = callspec.params[PARAMETER]
         if chosen not in _distinct(marks, run):
             raise SettingsError(
-                f"llm_backend({marks[0].name!r}) was added to a test that runs once on each of several "
-                f"backends, after those had been collected: put it on the test, or run it with "
-                f"--llmspeed-backend={marks[0].name}"
+                f"llm_backend({marks[0].name!r}) was added after the backends of this test were chosen; put "
+                f"the mark on the test function, or pass --llmspeed-backend={marks[0].name}"
             )
         return chosen
     if len(marks) <= 1 and len(run.settings.backends) <= 1:
@@ -93,9 +92,9 @@ def choice_of(item: pytest.Item, layers: Layers, run: Run) -> EngineChoice:
         return choices[0]
     first = choices[0].backend or (choices[0].mark and choices[0].mark.name)
     raise SettingsError(
-        f"several backends apply ({', '.join(choice.id for choice in choices)}), but only test functions "
-        f"with llm_client or llm_backend among their arguments can run once on each: keep one llm_backend "
-        f"mark, or name one backend, as in --llmspeed-backend={first}"
+        f"several backends are configured ({', '.join(choice.id for choice in choices)}), but only test "
+        f"functions that request llm_client or llm_backend can run once per backend; keep one llm_backend "
+        f"mark, or pass --llmspeed-backend={first}"
     )
 
 

@@ -221,7 +221,8 @@ def pytest_itemcollected(item): item.add_marker(pytest.mark.llm_backend("crowd")
 """,
     )
     shows(
-        project.run(), "llm_backend('crowd') was added to a test that runs once on each of several backends"
+        project.run(),
+        "llm_backend('crowd') was added after the backends of this test were chosen; put the mark on the",
     )
 
 
@@ -360,7 +361,7 @@ def test_one_name_for_two_backends_is_told(project: Project) -> None:
         (project.path / folder / f"test_{folder}.py").write_text(test)
     project.run("a").assert_outcomes(passed=1)
     project.run("b").assert_outcomes(passed=1)
-    shows(project.run(), "backend 'mine' is 'scripted_engine:SecondScriptedEngine' here and")
+    shows(project.run(), "backend 'mine' is 'scripted_engine:SecondScriptedEngine' for this test and")
 
 
 def test_marks_on_items_that_are_not_functions(project: Project) -> None:

@@ -146,7 +146,7 @@ def test_an_unwritable_store_is_told_before_any_test(project: Project) -> None:
 
 
 def test_several_backends_need_a_function_to_multiply(project: Project) -> None:
-    """A unittest.TestCase cannot run once per backend: told, not silently narrowed."""
+    """A unittest.TestCase cannot run once per backend: reported with both ways out, not silently narrowed."""
     project.write(
         """
         import unittest
@@ -159,7 +159,12 @@ def test_several_backends_need_a_function_to_multiply(project: Project) -> None:
             def test_it(self): pass
         """
     )
-    shows(project.run(), "name one backend")
+    shows(
+        project.run(),
+        "several backends are configured (scripted",
+        "only test functions that request llm_client or llm_backend can run once per backend",
+        "keep one llm_backend mark, or pass --llmspeed-backend=scripted",
+    )
 
 
 def test_senseless_arguments_of_a_call_are_named(project: Project) -> None:
