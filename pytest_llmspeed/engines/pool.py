@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -122,14 +123,29 @@ def _loaded(kind: type[Engine], spec: EngineSpec) -> Running:
     Its libraries are imported first: they are loaded once a run, which only its first engine would pay.
     """
     for library in kind.libraries(spec):
-        with suppress(ImportError), warnings.catch_warnings():  # the start will say what to install
-            warnings.simplefilter("ignore")  # a library's own deprecations, which settings may make errors
+        with suppress(ImportError), _quiet_import():  # the start will say what to install
             import_module(library)
     memory, before_s = MemoryWatch(), clock.now_s()
     engine = kind.start(spec)
     load_s = clock.now_s() - before_s
     give_back_unused()  # what only the load needed does not count as memory of the engine at work
     return Running(engine, load_s, _watch_of_server(engine) if isinstance(engine, ServedEngine) else memory)
+
+
+@contextmanager
+def _quiet_import() -> Iterator[None]:
+    """Silence warnings and log records below ERROR, which are about the libraries, not about the test.
+
+    pytest would show them as "Captured stderr setup" with the first test that fails.
+    """
+    disabled = logging.root.manager.disable
+    logging.disable(max(disabled, logging.WARNING))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the user's settings may turn deprecations into errors
+            yield
+    finally:
+        logging.disable(disabled)
 
 
 def _watch_of_server(engine: ServedEngine) -> MemoryWatch | None:

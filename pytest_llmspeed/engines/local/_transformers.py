@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any, ClassVar, Self
 
@@ -149,8 +151,9 @@ def _load(torch: Any, transformers: Any, source: ModelSource, spec: EngineSpec) 
     if attention := spec.options.get("attn_implementation"):
         how["attn_implementation"] = attention
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source.location, **where)
-        model = transformers.AutoModelForCausalLM.from_pretrained(source.location, **where, **how)
+        with _progress_on_terminals_only(transformers):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(source.location, **where)
+            model = transformers.AutoModelForCausalLM.from_pretrained(source.location, **where, **how)
         model = model.to(_device(torch, spec)).eval()
     except ImportError as error:
         raise EngineError(f"model {spec.model!r} needs another library: {first_line(error)}") from error
@@ -159,6 +162,20 @@ def _load(torch: Any, transformers: Any, source: ModelSource, spec: EngineSpec) 
     if spec.precision in precision.QUANTISED:
         precision.quantise(model, spec.precision)
     return model, tokenizer
+
+
+@contextmanager
+def _progress_on_terminals_only(transformers: Any) -> Iterator[None]:
+    """Hide progress bars where output is captured: pytest would show them with the first failing test."""
+    logging = transformers.utils.logging
+    if sys.stderr.isatty() or not logging.is_progress_bar_enabled():
+        yield
+        return
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.enable_progress_bar()
 
 
 def _weights_of_file(source: ModelSource) -> dict[str, str]:

@@ -381,6 +381,13 @@ def test_the_pool_keeps_one_engine_a_device() -> None:
     assert our_threads() == before
 
 
+def test_no_progress_bar_is_captured(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It would stand above the line that says why a test failed; afterwards the user's setting is back."""
+    TransformersEngine.start(spec("transformers", tiny_model))
+    assert capsys.readouterr().err == ""
+    assert transformers.utils.logging.is_progress_bar_enabled()
+
+
 def test_a_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without torch the engine names the extra."""
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
