@@ -112,7 +112,7 @@ async def _work(selector: LoadSelector) -> None:
     job: Job = await _next_message(incoming)
     client = RecordingClient(job.target)
     if KERNEL_STAMPS and job.target.base.scheme == "http":
-        selector.pace = client.pace = ReadPacing()
+        selector.pacing = client.pacing = ReadPacing()
 
     def say(message: Any) -> None:
         outgoing.write(framed(message))

@@ -19,12 +19,12 @@ GATHER_FROM = 12
 class LoadSelector(selectors.DefaultSelector):
     """Waits for the sockets; chores are done when none of them has anything to read.
 
-    Where the kernel says when each byte came there is a `pace`, and what arrives within it is read
+    Where the kernel says when each byte came there is a `pacing`, and what arrives within it is read
     together: with many streams nearly every chunk would wake the process for itself, so to wait a little
     before reading costs no truth, and halves the processor time. No timer is kept waiting.
     """
 
-    pace: ReadPacing | None = None
+    pacing: ReadPacing | None = None
     gathered_s = 0.0
     """The longest of these waits."""
 
@@ -36,13 +36,13 @@ class LoadSelector(selectors.DefaultSelector):
         """Return what is ready."""
         if self.chores and timeout != 0:
             return self._busy()
-        pace = self.pace
-        if pace is None or timeout == 0 or len(self.get_map()) < GATHER_FROM:
+        pacing = self.pacing
+        if pacing is None or timeout == 0 or len(self.get_map()) < GATHER_FROM:
             return super().select(timeout)
         due_s = inf if timeout is None else clock.now_s() + timeout
         if not (ready := super().select(timeout)):
             return ready
-        wait_s = min(pace.gather_s, due_s - clock.now_s())
+        wait_s = min(pacing.gather_s, due_s - clock.now_s())
         if wait_s <= 0:
             return ready
         self.gathered_s = max(self.gathered_s, wait_s)

@@ -59,7 +59,7 @@ class Answerer(Protocol):
         """The key that the clients are given."""
         ...
 
-    async def serve(self, call: Call, put: Emit) -> None:
+    async def serve(self, call: Call, emit: Emit) -> None:
         """Answer one call. Raises `TransportError` and `TimeoutError`; where cancelled, it stops."""
         ...
 

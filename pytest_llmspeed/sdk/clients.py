@@ -72,7 +72,7 @@ class SDKClients:
         if self._http is None or self._http.is_closed:
             import openai
 
-            transport = BlockingTransport(self._seam, self._loop)
+            transport = BlockingTransport(self._adapter, self._loop)
             self._http = openai.DefaultHttpxClient(transport=transport, timeout=self._timeout_s)
         return self._http
 
@@ -82,7 +82,7 @@ class SDKClients:
         if self._async_http is None or self._async_http.is_closed:
             import openai
 
-            transport = AsyncTransport(self._seam, self._loop)
+            transport = AsyncTransport(self._adapter, self._loop)
             self._async_http = openai.DefaultAsyncHttpxClient(transport=transport, timeout=self._timeout_s)
         return self._async_http
 
@@ -92,8 +92,8 @@ class SDKClients:
         Each is closed, also if an interruption ends the closing of another.
         """
         with ExitStack() as closing:
-            if "_tap" in self.__dict__ and self._tap:
-                closing.callback(self._finish, self._tap.close)
+            if "_proxy" in self.__dict__ and self._proxy:
+                closing.callback(self._finish, self._proxy.close)
             if self._async_http is not None:
                 closing.callback(self._finish, self._async_http.aclose)
             if self._http is not None:
@@ -106,7 +106,7 @@ class SDKClients:
 
     @property
     def _settings(self) -> dict[str, Any]:
-        answerer = self._seam.answerer
+        answerer = self._adapter.answerer
         return {
             "base_url": answerer.base_url,
             "api_key": answerer.api_key,
@@ -115,22 +115,22 @@ class SDKClients:
         }
 
     @cached_property
-    def _seam(self) -> HttpxAdapter:
-        answerer = self._tap or InProcess(self._engine, self._note, self._timeout_s)
+    def _adapter(self) -> HttpxAdapter:
+        answerer = self._proxy or InProcess(self._engine, self._on_send, self._timeout_s)
         return HttpxAdapter(httpx_of_the_sdk(), answerer)
 
     @cached_property
-    def _tap(self) -> Proxy | None:
+    def _proxy(self) -> Proxy | None:
         if not isinstance(self._engine, ServedEngine):
             return None
-        return Proxy(self._engine.target, self._note, self._completed, self._timeout_s)
+        return Proxy(self._engine.target, self._on_send, self._completed, self._timeout_s)
 
     def _completed(self, found: Exchange) -> Exchange:
         """The engine's last word on an answer of its server."""
         assert isinstance(self._engine, ServedEngine)
         return self._loop.run(self._engine.completed(found))
 
-    def _note(self, request: Request, label: str | None, so_far: Callable[[], Exchange]) -> SentCall:
+    def _on_send(self, request: Request, label: str | None, so_far: Callable[[], Exchange]) -> SentCall:
         return self._recorder.send(request, "sdk", label, so_far)
 
 

@@ -142,8 +142,8 @@ class HttpxAdapter:
 class Transport:
     """What the transport for blocking callers and that for coroutines share: the calls under way."""
 
-    def __init__(self, seam: HttpxAdapter, loop: LoopThread) -> None:
-        self._seam, self._loop = seam, loop
+    def __init__(self, adapter: HttpxAdapter, loop: LoopThread) -> None:
+        self._adapter, self._loop = adapter, loop
         self._under_way: dict[Work, Callable[[], None]] = {}
 
     def _start(
@@ -179,25 +179,25 @@ class Transport:
 class BlockingTransport(Transport):
     """For `httpx.Client`. All is read on the private loop; the caller's thread waits."""
 
-    def __init__(self, seam: HttpxAdapter, loop: LoopThread) -> None:
-        super().__init__(seam, loop)
-        self._stream: Any = type("Stream", (BlockingStream, seam.httpx.SyncByteStream), {})
+    def __init__(self, adapter: HttpxAdapter, loop: LoopThread) -> None:
+        super().__init__(adapter, loop)
+        self._stream: Any = type("Stream", (BlockingStream, adapter.httpx.SyncByteStream), {})
 
     def handle_request(self, request: Any) -> Any:
         """Answer one request of httpx."""
-        call, refusal = self._seam.call_or_refusal(request, request.read())
+        call, refusal = self._adapter.call_or_refusal(request, request.read())
         if call is None:
             return refusal
         items: SimpleQueue[Item] = SimpleQueue()
         mailbox = Mailbox(items.put)
-        work = self._start(None, self._seam.answerer.serve(call, mailbox), items.put)
+        work = self._start(None, self._adapter.answerer.serve(call, mailbox), items.put)
         try:
-            head = self._seam.head(items.get())
+            head = self._adapter.head(items.get())
         except BaseException:
             work.cancel()
             raise
-        stream = self._stream(self._seam, lambda: mailbox.taken(items.get()), work.cancel)
-        return self._seam.response(head, stream)
+        stream = self._stream(self._adapter, lambda: mailbox.taken(items.get()), work.cancel)
+        return self._adapter.response(head, stream)
 
     def close(self) -> None:
         """Cancel what is under way and wait for its end."""
@@ -214,17 +214,17 @@ class AsyncTransport(Transport):
     anything else answers on the private one.
     """
 
-    def __init__(self, seam: HttpxAdapter, loop: LoopThread) -> None:
-        super().__init__(seam, loop)
-        self._stream: Any = type("Stream", (AsyncStream, seam.httpx.AsyncByteStream), {})
+    def __init__(self, adapter: HttpxAdapter, loop: LoopThread) -> None:
+        super().__init__(adapter, loop)
+        self._stream: Any = type("Stream", (AsyncStream, adapter.httpx.AsyncByteStream), {})
 
     async def handle_async_request(self, request: Any) -> Any:
         """Answer one request of httpx."""
-        call, refusal = self._seam.call_or_refusal(request, await request.aread())
+        call, refusal = self._adapter.call_or_refusal(request, await request.aread())
         if call is None:
             return refusal
         items: asyncio.Queue[Item] = asyncio.Queue()
-        answerer = self._seam.answerer
+        answerer = self._adapter.answerer
         if isinstance(answerer, Proxy) and answerer.lives_anywhere:
             head, cancel, mailbox = await self._begin_here(answerer, call, items)
         else:
@@ -233,15 +233,15 @@ class AsyncTransport(Transport):
         async def take() -> Item:
             return mailbox.taken(await items.get())
 
-        return self._seam.response(head, self._stream(self._seam, take, cancel))
+        return self._adapter.response(head, self._stream(self._adapter, take, cancel))
 
     async def _begin_here(
-        self, tap: Proxy, call: Call, items: asyncio.Queue[Item]
+        self, proxy: Proxy, call: Call, items: asyncio.Queue[Item]
     ) -> tuple[Head, Cancel, Mailbox]:
         try:
-            reply = await tap.open(call)
+            reply = await proxy.open(call)
         except (TransportError, TimeoutError) as error:
-            raise self._seam.raised(error, connected=False) from None
+            raise self._adapter.raised(error, connected=False) from None
         mailbox = Mailbox(items.put_nowait)
         work = self._start(
             asyncio.get_running_loop(),
@@ -263,7 +263,7 @@ class AsyncTransport(Transport):
         mailbox = Mailbox(put)
         work = self._start(None, answerer.serve(call, mailbox), put)
         try:
-            return self._seam.head(await items.get()), work.cancel, mailbox
+            return self._adapter.head(await items.get()), work.cancel, mailbox
         except BaseException:
             work.cancel()
             raise
@@ -276,14 +276,14 @@ class AsyncTransport(Transport):
 class _Stream:
     """The body of a reply, as httpx reads it (mixed with its own class of streams: it accepts no other)."""
 
-    def __init__(self, seam: HttpxAdapter, take: Callable[[], Any], cancel: Cancel) -> None:
-        self._seam, self._take, self._cancel = seam, take, cancel
+    def __init__(self, adapter: HttpxAdapter, take: Callable[[], Any], cancel: Cancel) -> None:
+        self._adapter, self._take, self._cancel = adapter, take, cancel
         self._ended = False
 
     def _end(self, item: Item) -> None:
         self._ended = True
         if isinstance(item, End) and item.error:
-            raise self._seam.raised(item.error, connected=True)
+            raise self._adapter.raised(item.error, connected=True)
 
 
 class BlockingStream(_Stream):

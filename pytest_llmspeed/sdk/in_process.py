@@ -38,25 +38,25 @@ class InProcess:
 
     base_url, api_key = BASE_URL, API_KEY
 
-    def __init__(self, engine: Engine, note: OnSend, timeout_s: float) -> None:
-        self._engine, self._note, self._timeout_s = engine, note, timeout_s
+    def __init__(self, engine: Engine, on_send: OnSend, timeout_s: float) -> None:
+        self._engine, self._on_send, self._timeout_s = engine, on_send, timeout_s
         self._numbers = count(1)
 
-    async def serve(self, call: Call, put: Emit) -> None:
+    async def serve(self, call: Call, emit: Emit) -> None:
         """Answer one call."""
         path = call.path.partition("?")[0].removeprefix(PREFIX)
         if call.method == "GET" and (path == "/models" or path.startswith("/models/")):
-            _put_json(put, 200, self._models(path))
+            _emit_json(emit, 200, self._models(path))
             return
         try:
             asked = SDKRequest.of(call, self._timeout_s)
         except (TypeError, ValueError) as error:
-            _refuse(put, 400, f"the request cannot be read: {error}")
+            _refuse(emit, 400, f"the request cannot be read: {error}")
             return
         if asked is None or asked.request.endpoint not in OBJECTS:
-            _refuse(put, 404, f"{call.method} {path}: an in-process engine serves {SERVED}")
+            _refuse(emit, 404, f"{call.method} {path}: an in-process engine serves {SERVED}")
             return
-        await self._answer(asked, put)
+        await self._answer(asked, emit)
 
     def _models(self, path: str) -> dict[str, Any]:
         model = {"id": self._model, "object": "model", "created": 0, "owned_by": "pytest-llmspeed"}
@@ -66,18 +66,18 @@ class InProcess:
     def _model(self) -> str:
         return self._engine.backend.model or self._engine.backend.name
 
-    async def _answer(self, asked: SDKRequest, put: Emit) -> None:
+    async def _answer(self, asked: SDKRequest, emit: Emit) -> None:
         request = replace(asked.request, model=None, prompt=_plain(asked.request.prompt))
-        teller = StreamWriter(self._writer(request), put if asked.streams else None)
+        stream = StreamWriter(self._writer(request), emit if asked.streams else None)
         started_s = clock.now_s()
 
         def so_far() -> Exchange:
-            events = tuple(teller.events)
+            events = tuple(stream.events)
             return Exchange(request, started_s, events, notes=asked.notes | {"cancelled"})
 
-        sent = self._note(request, asked.label, so_far)
+        sent = self._on_send(request, asked.label, so_far)
         try:
-            exchange = await self._exchange(request, teller)
+            exchange = await self._exchange(request, stream)
         except BaseException as error:
             sent.finish_later(partial(_broken_off, so_far(), error))
             raise
@@ -85,48 +85,48 @@ class InProcess:
         sent.finish_later(lambda: exchange)
         if exchange.error and clock.now_s() - started_s >= request.timeout_s:
             raise TimeoutError(exchange.error)
-        teller.finish(exchange, put, with_usage=asked.asks_usage)
+        stream.finish(exchange, emit, with_usage=asked.asks_usage)
 
     def _writer(self, request: Request) -> AnswerWriter:
         created_s = int(clock.wall().timestamp())
         return AnswerWriter(request.endpoint, id=next(self._numbers), model=self._model, created_s=created_s)
 
-    async def _exchange(self, request: Request, teller: StreamWriter) -> Exchange:
+    async def _exchange(self, request: Request, stream: StreamWriter) -> Exchange:
         """The engine's answer, event by event as it comes; at its end what the engine has not handed over."""
-        exchange = await self._engine.exchange(request, teller.take)
-        for event in exchange.events[len(teller.events) :]:
-            teller.take(event)
+        exchange = await self._engine.exchange(request, stream.take)
+        for event in exchange.events[len(stream.events) :]:
+            stream.take(event)
         return exchange
 
 
 class StreamWriter:
-    """Hands an answer to its caller, event by event where it is to be streamed (`put` is given)."""
+    """Hands an answer to its caller, event by event where it is to be streamed (`emit` is given)."""
 
-    def __init__(self, writer: AnswerWriter, put: Emit | None) -> None:
+    def __init__(self, writer: AnswerWriter, emit: Emit | None) -> None:
         self.events: list[Event] = []
-        self._writer, self._put = writer, put
+        self._writer, self._emit = writer, emit
 
     def take(self, event: Event) -> None:
         """Take in an event of the engine."""
         self.events.append(event)
-        if self._put:
+        if self._emit:
             if len(self.events) == 1:
-                self._put(Head(200, EVENT_STREAM))
-            self._put(self._writer.chunk(event, is_first=len(self.events) == 1))
+                self._emit(Head(200, EVENT_STREAM))
+            self._emit(self._writer.chunk(event, is_first=len(self.events) == 1))
 
-    def finish(self, exchange: Exchange, put: Emit, *, with_usage: bool) -> None:
+    def finish(self, exchange: Exchange, emit: Emit, *, with_usage: bool) -> None:
         """Hand over what follows the last event, or all of it; an error as the protocol has it."""
-        if exchange.error and self._put and self.events:
-            put(server_sent(error_body(exchange.error)))
+        if exchange.error and self._emit and self.events:
+            emit(server_sent(error_body(exchange.error)))
         elif exchange.error:
-            _refuse(put, 500, exchange.error)
-        elif self._put and self.events:
-            put(self._writer.tail(exchange, with_usage))
-        elif self._put:
-            put(Head(200, EVENT_STREAM))
-            put(self._writer.tail(exchange, with_usage))
+            _refuse(emit, 500, exchange.error)
+        elif self._emit and self.events:
+            emit(self._writer.tail(exchange, with_usage))
+        elif self._emit:
+            emit(Head(200, EVENT_STREAM))
+            emit(self._writer.tail(exchange, with_usage))
         else:
-            _put_json(put, 200, self._writer.whole(exchange))
+            _emit_json(emit, 200, self._writer.whole(exchange))
 
 
 def _broken_off(cancelled: Exchange, error: BaseException) -> Exchange:
@@ -156,10 +156,10 @@ def _is_text_parts(content: Any) -> bool:
     )
 
 
-def _refuse(put: Emit, status: int, message: str) -> None:
-    _put_json(put, status, error_body(message))
+def _refuse(emit: Emit, status: int, message: str) -> None:
+    _emit_json(emit, status, error_body(message))
 
 
-def _put_json(put: Emit, status: int, body: Mapping[str, Any]) -> None:
-    put(Head(status, JSON))
-    put(json.dumps(body).encode())
+def _emit_json(emit: Emit, status: int, body: Mapping[str, Any]) -> None:
+    emit(Head(status, JSON))
+    emit(json.dumps(body).encode())

@@ -41,9 +41,9 @@ class Proxy:
     """Answers from a server. Each event loop has connections of its own."""
 
     def __init__(
-        self, target: Target, note: OnSend, complete: Callable[[Exchange], Exchange], timeout_s: float
+        self, target: Target, on_send: OnSend, complete: Callable[[Exchange], Exchange], timeout_s: float
     ) -> None:
-        self._target, self._note, self._timeout_s = target, note, timeout_s
+        self._target, self._on_send, self._timeout_s = target, on_send, timeout_s
         self._complete = complete
         self._authorization = target.headers.get("authorization", "")
         self._configured = {name: value for name, value in target.headers.items() if name not in OF_THE_BODY}
@@ -68,16 +68,16 @@ class Proxy:
         """
         return KERNEL_STAMPS and self._target.base.scheme == "http"
 
-    async def serve(self, call: Call, put: Emit) -> None:
+    async def serve(self, call: Call, emit: Emit) -> None:
         """Answer one call from the server."""
         reply = await self.open(call)
-        put(reply.head)
-        await reply.pump(put)
+        emit(reply.head)
+        await reply.pump(emit)
 
     async def open(self, call: Call) -> ProxiedReply:
         """Send a call; return its reply once the head is there. It must be pumped or dropped."""
         asked = self._asked(call)
-        record = Record(asked, self._note, self._complete) if asked else None
+        record = Record(asked, self._on_send, self._complete) if asked else None
         body = self._body(call, asked)
         try:
             async with asyncio.timeout(call.timeout_s):
@@ -138,40 +138,40 @@ class ProxiedReply:
         kept = ((name, value) for name, value in response.headers.items() if name not in OF_THE_HOP)
         self.head = Head(response.status, tuple(kept))
 
-    async def pump(self, put: Emit) -> None:
+    async def pump(self, emit: Emit) -> None:
         """Read the body to its end, whatever the caller does meanwhile, and hand it on."""
         try:
-            await self._read(put)
+            await self._read(emit)
         except BaseException as error:
             await self._end(error)
             raise
         if self._filter and (rest := self._filter.close()):
-            put(rest)
+            emit(rest)
         await self._end(None)
 
-    async def _read(self, put: Emit | None) -> None:
+    async def _read(self, emit: Emit | None) -> None:
         """Read on; a caller that is far behind is waited for, and its time limit with it."""
         now_s, patience_s = asyncio.get_running_loop().time, self._call.timeout_s
         renewed_s = now_s()
         async with asyncio.timeout(None if patience_s is None else (1 + SLACK) * patience_s) as limit:
             async for chunk, stamp_s in self._response.chunks():
-                self._take(chunk, stamp_s, put)
-                if put is not None and put.is_full:
+                self._take(chunk, stamp_s, emit)
+                if emit is not None and emit.is_full:
                     limit.reschedule(None)
-                    while put.is_full:
+                    while emit.is_full:
                         await asyncio.sleep(PAUSE_S)
                     renewed_s = -inf
                 if patience_s is not None and now_s() > renewed_s + SLACK * patience_s:
                     renewed_s = now_s()
                     limit.reschedule(renewed_s + (1 + SLACK) * patience_s)
 
-    def _take(self, chunk: bytes, stamp_s: float, put: Emit | None) -> None:
+    def _take(self, chunk: bytes, stamp_s: float, emit: Emit | None) -> None:
         if self._record:
             self._record.pieces.append((chunk, stamp_s))
         if self._filter:
             chunk = self._filter.feed(chunk)
-        if chunk and put is not None:
-            put(chunk)
+        if chunk and emit is not None:
+            emit(chunk)
 
     async def _end(self, error: BaseException | None) -> None:
         try:
@@ -192,13 +192,13 @@ class ProxiedReply:
 class Record:
     """What is known of one measured call, from its sending on."""
 
-    def __init__(self, asked: SDKRequest, note: OnSend, complete: Callable[[Exchange], Exchange]) -> None:
+    def __init__(self, asked: SDKRequest, on_send: OnSend, complete: Callable[[Exchange], Exchange]) -> None:
         self.pieces: list[tuple[bytes, float]] = []
         self._asked, self._complete = asked, complete
         self._started_s, self._is_new = clock.now_s(), True
         self._status, self._headers = 200, dict[str, str]()
         self._notes = asked.notes
-        self._sent: SentCall = note(
+        self._sent: SentCall = on_send(
             asked.request, asked.label, lambda: self._exchange(asyncio.CancelledError())
         )
 

@@ -1,4 +1,4 @@
-"""One streamed HTTP/1.1 exchange on our own socket.
+"""One HTTP/1.1 client on our own sockets: streamed requests over kept connections, and plain GETs.
 
 A request that failed is not sent again. The one exception is a request that the server cannot have read:
 if a kept connection was closed by the server before the request arrived, it is sent on a fresh one, and
@@ -8,6 +8,7 @@ flagged `resent`.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
@@ -47,6 +48,12 @@ def broke(error: OSError) -> str:
     if isinstance(error, ssl.SSLError) and CERTIFICATE_WANTED in (error.reason or ""):
         return wants_a_certificate()
     return f"the connection broke: {error.strerror or error}"
+
+
+LARGEST_GET_BYTES = 8 * 2**20
+"""A list of some ten thousand models fits."""
+READ_SIZE = 65536
+LEAST_S = 0.001
 
 
 class _UnreadError(Exception):
@@ -125,19 +132,19 @@ class Response:
     ) -> None:
         self.started_s, self.is_new, self.resent = started_s, is_new, resent
         self._client, self._connection = client, connection
-        self._framing = ResponseParser(client.base)
+        self._parser = ResponseParser(client.base)
         self._stamp_s = started_s
         self._released = self._is_cut = False
 
     @property
     def status(self) -> int:
         """The status code."""
-        return self._framing.status
+        return self._parser.status
 
     @property
     def headers(self) -> Mapping[str, str]:
         """The headers, their names in lower case."""
-        return self._framing.headers
+        return self._parser.headers
 
     @property
     def notes(self) -> frozenset[str]:
@@ -162,7 +169,7 @@ class Response:
             raise
 
     async def _is_unread(self, error: TransportError) -> bool:
-        if self._framing.begun:
+        if self._parser.begun:
             return False
         return isinstance(error.__cause__, BrokenPipeError) or await self._connection.was_closed_first()
 
@@ -193,19 +200,19 @@ class Response:
 
     async def _read_headers(self) -> None:
         """Read until the headers of the final (not a 1xx) response are there."""
-        while not self._framing.headers_complete:
+        while not self._parser.headers_complete:
             await self._read()
 
     async def chunks(self) -> AsyncIterator[tuple[bytes, float]]:
         """Yield the body as it arrives, each piece with the stamp of its bytes."""
         while True:
-            if part := self._framing.take():
+            if part := self._parser.take():
                 yield part, self._stamp_s
-            elif self._framing.complete:
+            elif self._parser.complete:
                 break
             else:
                 await self._read()
-        self._release(reusable=self._framing.reusable)
+        self._release(reusable=self._parser.reusable)
 
     async def body(self) -> bytes:
         """Read the whole body; the connection is closed where that fails, or is cancelled."""
@@ -232,4 +239,72 @@ class Response:
             chunk, self._stamp_s = await self._connection.read()
         except OSError as error:
             raise TransportError(broke(error)) from error
-        self._framing.feed(chunk)
+        self._parser.feed(chunk)
+
+
+def get(base: BaseURL, path: str, headers: Mapping[str, str], timeout_s: float) -> tuple[int, bytes]:
+    """Return status and body of `path` below `base`, all of it within `timeout_s`.
+
+    For a server's health, models and version. Raises `TransportError` that says in words why there is no
+    such answer.
+    """
+    deadline_s = clock.now_s() + timeout_s
+    with _connected_within(base, timeout_s) as connection:
+        try:
+            connection.sendall(request_message(base, "GET", path, {**headers, "connection": "close"}, b""))
+            return _read_whole(connection, ResponseParser(base), f"GET {path}", deadline_s)
+        except TimeoutError as error:
+            raise TransportError(
+                f"the server at {base} accepted the connection but did not answer GET {path} "
+                f"within {timeout_s:g} s: is it still loading, or hung?"
+            ) from error
+        except OSError as error:
+            raise TransportError(f"GET {path} of {base}: {broke(error)}{_advice(base, error)}") from error
+
+
+def _advice(base: BaseURL, error: OSError) -> str:
+    """What may help where a server ends a TLS connection: without saying why, many want a certificate."""
+    ends = isinstance(error, ssl.SSLEOFError | ConnectionResetError | BrokenPipeError)
+    if base.scheme == "https" and base.tls.client_cert is None and ends:
+        return "; if it requires a client certificate, set client_cert= and client_key="
+    return ""
+
+
+def _connected_within(base: BaseURL, timeout_s: float) -> socket.socket:
+    context = tls_for(base)
+    deadline_s = clock.now_s() + timeout_s
+    try:
+        connection = socket.create_connection((base.host, base.port), max(timeout_s, LEAST_S))
+    except TimeoutError as error:
+        raise TransportError(f"could not connect to {base} within {timeout_s:g} s") from error
+    except OSError as error:
+        raise TransportError(base.unreachable(error)) from error
+    try:
+        connection.settimeout(max(deadline_s - clock.now_s(), LEAST_S))
+        return context.wrap_socket(connection, server_hostname=base.host) if context else connection
+    except TimeoutError as error:
+        connection.close()
+        raise TransportError(
+            f"{base} did not finish the TLS handshake within {timeout_s:g} s: is its address http://?"
+        ) from error
+    except OSError as error:
+        connection.close()
+        raise TransportError(base.unreachable(error)) from error
+
+
+def _read_whole(
+    connection: socket.socket, parser: ResponseParser, asked: str, deadline_s: float
+) -> tuple[int, bytes]:
+    body = bytearray()
+    read_bytes = 0
+    while not parser.complete:
+        connection.settimeout(max(deadline_s - clock.now_s(), LEAST_S))
+        chunk = connection.recv(READ_SIZE)
+        if clock.now_s() > deadline_s:  # bytes that trickle in would never let a single read time out
+            raise TimeoutError
+        parser.feed(chunk)
+        body += parser.take()
+        read_bytes += len(chunk)
+        if read_bytes > LARGEST_GET_BYTES:
+            raise TransportError(f"the server's answer to {asked} is longer than {LARGEST_GET_BYTES:,} bytes")
+    return parser.status, bytes(body)

@@ -5,7 +5,16 @@ from __future__ import annotations
 import httptools
 
 from pytest_llmspeed.errors import LLMSpeedError
-from pytest_llmspeed.transport.limits import MOST_ANSWER, MOST_ERROR, MOST_HEAD, too_large
+
+# the most that is read of one answer: far above any honest one, far below what fills a machine
+MIB = 2**20
+MOST_HEAD = MIB
+MOST_ERROR = MIB
+"""The body of an HTTP error."""
+MOST_EVENT = 32 * MIB
+"""One server-sent event, which may hold a picture."""
+MOST_ANSWER = 128 * MIB
+"""A stream of 128,000 tokens takes some 40 MiB, with the 20 likeliest of each token much more."""
 
 
 class TransportError(LLMSpeedError):
@@ -14,6 +23,11 @@ class TransportError(LLMSpeedError):
 
 class TooLargeError(TransportError):
     """An answer that is larger than any honest one."""
+
+
+def too_large(what: str, limit: int) -> str:
+    """Return the sentence on something of an answer that is larger than its limit."""
+    return f"{what} is larger than {limit // MIB} MiB, the most that is read"
 
 
 class ResponseParser:

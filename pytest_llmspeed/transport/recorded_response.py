@@ -87,19 +87,19 @@ class RecordedResponse:
 
     def _read_into(self, answer: AnswerBytes) -> None:
         """Feed what came to `answer`; raises `TransportError` where it is cut short."""
-        framing, begun = ResponseParser(self.server), False
+        parser, begun = ResponseParser(self.server), False
         for chunk, stamp_s in zip(self.reads, self.stamps_s, strict=True):
-            framing.feed(chunk)
-            if framing.headers_complete and not begun:
-                answer.begin(framing.status, framing.headers)
+            parser.feed(chunk)
+            if parser.headers_complete and not begun:
+                answer.begin(parser.status, parser.headers)
                 begun = True
-            if part := framing.take():
+            if part := parser.take():
                 answer.feed(part, stamp_s)
                 if answer.finished:
                     return
-        if self.peer_closed and not framing.complete:
-            framing.feed(b"")
-        if framing.complete:
+        if self.peer_closed and not parser.complete:
+            parser.feed(b"")
+        if parser.complete:
             answer.close()
 
 

@@ -16,9 +16,8 @@ from itertools import count
 from pytest_llmspeed.metrics.exchange import Request
 from pytest_llmspeed.system import clock
 from pytest_llmspeed.transport.client import SENT_AT_ONCE, broke, request_message, tls_for
-from pytest_llmspeed.transport.limits import MIB, MOST_ANSWER, too_large
 from pytest_llmspeed.transport.openai_protocol import PATHS, body_of
-from pytest_llmspeed.transport.parser import ResponseParser, TransportError
+from pytest_llmspeed.transport.parser import MIB, MOST_ANSWER, ResponseParser, TransportError, too_large
 from pytest_llmspeed.transport.read_pacing import ReadPacing
 from pytest_llmspeed.transport.recorded_response import Part, RecordedResponse
 from pytest_llmspeed.transport.send import DRAIN_S
@@ -54,10 +53,10 @@ class Excess:
 class RecordingClient:
     """Keep-alive connections to one server, for one event loop, whose answers are kept unread.
 
-    `pace`, if there is one, learns from each.
+    `pacing`, if there is one, learns from each.
     """
 
-    pace: ReadPacing | None = None
+    pacing: ReadPacing | None = None
 
     def __init__(self, target: Target) -> None:
         self._target, self._base = target, target.base
@@ -148,8 +147,8 @@ class PreparedRequest:
             self.answer.broken = f"{type(error).__name__}: {error}"
         finally:
             self.answer.over_s = clock.now_s()
-            if self._client.pace is not None:
-                self._client.pace.learn(self.answer.stamps_s)
+            if self._client.pacing is not None:
+                self._client.pacing.learn(self.answer.stamps_s)
 
 
 class _Connection:
@@ -168,7 +167,7 @@ class _Connection:
         """
         loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = loop.create_future()
-        self._framing, self._fed, self._lazy = ResponseParser(answer.server), 0, False
+        self._parser, self._fed, self._lazy = ResponseParser(answer.server), 0, False
         self._size, self._is_cut = 0, False
         self._answer = answer
         try:
@@ -182,7 +181,7 @@ class _Connection:
             self._answer = None
             self._excess.size -= max(0, self._size - MOST_HANDED_OVER)
             is_whole = self._over.done() and not self._is_cut
-            if self.is_open and self._framing.reusable and is_whole:
+            if self.is_open and self._parser.reusable and is_whole:
                 self._idle.append(self)
             else:
                 self.close()
@@ -237,12 +236,12 @@ class _Connection:
     def _look_for_end(self, answer: RecordedResponse, chunk: bytes) -> None:
         """End the answer if it is complete; of a stream in chunks only what may end it is looked at."""
         if self._lazy and self._ends_whole(answer, chunk):
-            self._framing.reusable = self._framing.headers.get("connection", "").lower() != "close"
+            self._parser.reusable = self._parser.headers.get("connection", "").lower() != "close"
             self._end()
             return
         self._feed(answer, len(answer.reads))
-        is_chunked = self._framing.headers.get("transfer-encoding", "").lower() == "chunked"
-        self._lazy = is_chunked and self._framing.status == 200
+        is_chunked = self._parser.headers.get("transfer-encoding", "").lower() == "chunked"
+        self._lazy = is_chunked and self._parser.status == 200
 
     def _is_too_much(self, size: int) -> bool:
         """Count more bytes of a large answer; True if it, or all large ones together, exceed their limit."""
@@ -261,14 +260,14 @@ class _Connection:
         """Look for the end in the first `size` reads."""
         try:
             for read in answer.reads[self._fed : size]:
-                self._framing.feed(read)
+                self._parser.feed(read)
         except TransportError as error:
             answer.broken = str(error)
             self._end()
             return
         self._fed = max(self._fed, size)
-        self._framing.take()
-        if self._framing.complete:
+        self._parser.take()
+        if self._parser.complete:
             self._end()
 
     @property

@@ -7,9 +7,8 @@ from typing import Any
 
 from pytest_llmspeed.metrics.exchange import Event, Exchange, Request
 from pytest_llmspeed.text.harmless import harmless
-from pytest_llmspeed.transport.limits import MOST_EVENT, too_large
 from pytest_llmspeed.transport.openai_protocol import AnswerReader, error_text
-from pytest_llmspeed.transport.parser import TooLargeError, TransportError
+from pytest_llmspeed.transport.parser import MOST_EVENT, TooLargeError, TransportError, too_large
 from pytest_llmspeed.transport.sse import EventParser, ServerSentEvent
 
 

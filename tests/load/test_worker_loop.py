@@ -69,7 +69,7 @@ def test_reads_are_gathered_only_where_the_kernel_stamps(
         writer.send(b"x")
         selector.select(60)
         assert (naps, selector.gathered_s) == ([], 0.0)
-        selector.pace = ReadPacing()
+        selector.pacing = ReadPacing()
         assert len(selector.select(60)) == 1
         assert (naps, selector.gathered_s) == ([LEAST_S], LEAST_S)
         selector.select(0)
@@ -82,7 +82,7 @@ def test_a_timer_is_not_kept_waiting(pair: tuple[socket.socket, socket.socket], 
     """What is due sooner than the reads are is done when it is due."""
     reader, writer = pair
     with registered(LoadSelector(), reader) as selector, reader, writer:
-        selector.pace = ReadPacing()
+        selector.pacing = ReadPacing()
         writer.send(b"x")
         assert len(selector.select(LEAST_S / 2)) == 1
         assert naps == [LEAST_S / 2]

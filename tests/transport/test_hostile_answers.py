@@ -19,8 +19,7 @@ from pytest_llmspeed import Request
 from pytest_llmspeed.metrics.exchange import Exchange
 from pytest_llmspeed.metrics.sample import sample_of
 from pytest_llmspeed.sdk.usage_filter import UsageFilter
-from pytest_llmspeed.transport import parser as framing
-from pytest_llmspeed.transport import recording_client, response_reader
+from pytest_llmspeed.transport import parser, recording_client, response_reader
 from pytest_llmspeed.transport.address import BaseURL
 from pytest_llmspeed.transport.client import HTTPClient
 from pytest_llmspeed.transport.openai_protocol import MOST_CHOICES, AnswerReader
@@ -165,7 +164,7 @@ def test_an_endless_answer_is_given_up(
     asked: Callable[..., list[Exchange]], first: bytes, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The failure names the limit. Here the limits are lower than anywhere else."""
-    for module, name in ((framing, "MOST_ANSWER"), (recording_client, "MOST_ANSWER")):
+    for module, name in ((parser, "MOST_ANSWER"), (recording_client, "MOST_ANSWER")):
         monkeypatch.setattr(module, name, 4 << 20)
     monkeypatch.setattr(recording_client, "MOST_HANDED_OVER", 1 << 20)
 

@@ -11,11 +11,11 @@ from pytest_llmspeed.transport.read_pacing import FEWEST, LEAST_S, MOST_S, RECEN
 
 
 def after(*answers: Iterable[float]) -> float:
-    """The pace after answers whose pieces came in these distances, in ms."""
-    pace = ReadPacing()
+    """The pacing after answers whose pieces came in these distances, in ms."""
+    pacing = ReadPacing()
     for gaps_ms in answers:
-        pace.learn([stamp_ms / 1000 for stamp_ms in accumulate(gaps_ms, initial=100.0)])
-    return pace.gather_s
+        pacing.learn([stamp_ms / 1000 for stamp_ms in accumulate(gaps_ms, initial=100.0)])
+    return pacing.gather_s
 
 
 def test_it_follows_the_answers_between_its_bounds():

@@ -17,7 +17,7 @@ from pytest_llmspeed.system import clock
 from pytest_llmspeed.text.harmless import harmless
 from pytest_llmspeed.text.secret import SHORTEST, Secret
 from pytest_llmspeed.transport.address import BaseURL
-from pytest_llmspeed.transport.get import get
+from pytest_llmspeed.transport.client import get
 from pytest_llmspeed.transport.parser import TransportError
 from pytest_llmspeed.transport.tls import TLS
 

@@ -13,8 +13,7 @@ from pytest_llmspeed.engines.local.vllm_output import scores
 from pytest_llmspeed.engines.token_scores import TokenScores
 from pytest_llmspeed.errors import GenerationError, hides_our_frames
 from pytest_llmspeed.metrics.exchange import Request
-from pytest_llmspeed.transport.client import HTTPClient
-from pytest_llmspeed.transport.get import get
+from pytest_llmspeed.transport.client import HTTPClient, get
 from pytest_llmspeed.transport.openai_protocol import MOST_ID, error_text, token_id
 from pytest_llmspeed.transport.parser import TransportError
 from pytest_llmspeed.transport.target import Target

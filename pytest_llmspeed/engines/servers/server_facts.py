@@ -13,7 +13,7 @@ from pytest_llmspeed.errors import EngineError
 from pytest_llmspeed.system import clock
 from pytest_llmspeed.text.harmless import harmless
 from pytest_llmspeed.transport.address import BaseURL
-from pytest_llmspeed.transport.get import get
+from pytest_llmspeed.transport.client import get
 from pytest_llmspeed.transport.parser import TransportError
 
 PROBE_TIMEOUT_S = 5.0

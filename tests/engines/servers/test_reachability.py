@@ -19,7 +19,7 @@ from helpers.servers import Play, ReplayServer, tokens
 from pytest_llmspeed.engines.servers import reachability
 from pytest_llmspeed.engines.servers.reachability import base_url, found_server, own_headers
 from pytest_llmspeed.errors import EngineError
-from pytest_llmspeed.transport import get as wire_get
+from pytest_llmspeed.transport import client as http_client
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -247,7 +247,7 @@ def test_an_answer_byte_by_byte_cannot_hold_a_start(monkeypatch: pytest.MonkeyPa
 
 def test_an_endless_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before it takes the machine's memory."""
-    monkeypatch.setattr(wire_get, "LARGEST_BYTES", 2**20)
+    monkeypatch.setattr(http_client, "LARGEST_GET_BYTES", 2**20)
     head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
     with trickling(head, b"10000\r\n" + b"x" * 65536 + b"\r\n") as url, pytest.raises(EngineError) as told:
         found_server(base_url({"url": url}), {})
