@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pytest_llmspeed.baselines.sessions import GATED, Series, Session
+from pytest_llmspeed.baselines.sessions import Series, Session
 from pytest_llmspeed.baselines.stored_tests import Pair, Pairing, paired, slot_of, stored_tests
 from pytest_llmspeed.baselines.window import Window, gated_comparisons, window
 from pytest_llmspeed.cli.inputs import Measured, ReportSet, budgets_of, read_reports
 from pytest_llmspeed.cli.output import Result, counted, listed
 from pytest_llmspeed.errors import StoreError
 from pytest_llmspeed.judging.case import Case, Policy
+from pytest_llmspeed.judging.comparing import leading_figure
 from pytest_llmspeed.judging.judge import judge
 from pytest_llmspeed.messages import speed
 from pytest_llmspeed.messages.figures import size
@@ -134,7 +135,8 @@ def _verdict(measured: Measured, stored: Window, comparisons: int) -> TestRecord
         return judged
     failed = record.measurement.failures
     if not failed:
-        found = Comparison(Verdict.INCOMPARABLE, Reason.NOTHING_TO_COMPARE(), metric=GATED[0])
+        metric, now = leading_figure(record.measurement)
+        found = Comparison(Verdict.INCOMPARABLE, Reason.NOTHING_TO_COMPARE(), now=now, metric=metric)
         return replace(judged, verdict=found.verdict, comparisons=(found,))
     problem = Reason.REQUESTS_FAILED(failed=len(failed), total=len(failed), error=failed[-1].error)
     return replace(judged, verdict=Verdict.INVALID, problems=(problem,))

@@ -9,7 +9,7 @@ from pytest_llmspeed.baselines.sessions import GATED, Series
 from pytest_llmspeed.baselines.window import part_names, spans_a_day, values_of
 from pytest_llmspeed.judging.case import Case
 from pytest_llmspeed.metrics.budgets import Budget
-from pytest_llmspeed.metrics.measurement import busy_strata
+from pytest_llmspeed.metrics.measurement import Measurement, busy_strata
 from pytest_llmspeed.metrics.reasons import Reason
 from pytest_llmspeed.metrics.sample import metric_of
 from pytest_llmspeed.records.record import TestRecord
@@ -54,7 +54,7 @@ def disturbed_comparisons(record: TestRecord, case: Case) -> Iterator[Comparison
         }
         if any(metric in figures for metric in GATED) and "e2e_ms" not in gated_metrics(case.budgets):
             figures.pop("e2e_ms", None)
-        for metric, now in (figures or dict.fromkeys(GATED[:1])).items():
+        for metric, now in (figures or dict([leading_figure(part)])).items():
             yield Comparison(
                 Verdict.INCONCLUSIVE,
                 reason,
@@ -81,7 +81,15 @@ def comparisons(record: TestRecord, case: Case) -> Iterator[Comparison]:
     if not any_value and case.now.series:
         yield Comparison(Verdict.INCONCLUSIVE, Reason.NO_TIME(), metric="e2e_ms")
     elif not any_value and any("overlapped" in sample.flags for sample in record.measurement.samples):
-        yield Comparison(Verdict.INCONCLUSIVE, Reason.ALL_AT_ONCE(), metric="ttft_ms")
+        metric, now = leading_figure(record.measurement)
+        yield Comparison(Verdict.INCONCLUSIVE, Reason.ALL_AT_ONCE(), now=now, metric=metric)
+
+
+def leading_figure(measurement: Measurement) -> tuple[str, float | None]:
+    """Return the metric, with its figure, that stands for all in a row: TTFT, TPOT or else the whole time."""
+    figures = ((metric, measurement.figure(metric)) for metric in GATED)
+    known = ((metric, figure) for metric, figure in figures if figure is not None)
+    return next(known, ("e2e_ms", measurement.figure("e2e_ms")))
 
 
 def _prompt_moved(case: Case, stratum: str) -> tuple[float, float] | None:

@@ -105,6 +105,18 @@ def test_a_test_that_only_sweeps_now_is_incomparable(llmspeed, write, store):
     assert "nothing was compared" in said.err
 
 
+def test_a_test_that_is_not_compared_is_shown_by_a_metric_it_has(llmspeed, write):
+    """Answers that were not streamed have no TTFT: a row of that name would be empty."""
+    whole = {"ttft_ms": None, "ttfo_ms": None, "tpot_ms": None}
+    samples = tuple(a_sample(1, call="load", stratum="load", **whole) for _ in SHAPE)
+    sweep = LoadResult({"concurrency": 4}, samples, stratum="load", counted=False)
+    write("old.json", a_run(1))
+    write("new.json", a_run(2, a_test(measurement=Measurement(samples, loads=(sweep,)))))
+    (session,) = llmspeed("compare", "old.json", "new.json", "--json").json["tests"][0]["sessions"]
+    (comparison,) = session["comparisons"]
+    assert (comparison["metric"], comparison["now"]) == ("e2e_ms", samples[0].e2e_ms)
+
+
 def test_the_level_of_a_store_counts(llmspeed, write, store):
     """What was accepted is the speed to keep."""
     accepted = a_test(slow=1.5, accepted="longer context", verdict=Verdict.SLOWER)

@@ -555,3 +555,14 @@ def test_a_busy_machine_hides_no_figure(record, one_sample, case):
     judged = judge(record(*whole), case(record(*whole)), Policy())
     assert {found.metric: found.now for found in judged.comparisons} == {"e2e_ms": 130.0}
     assert judged.verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("times", "row"),
+    [({}, ("ttft_ms", 100.0)), ({"ttft_ms": None, "ttfo_ms": None, "tpot_ms": None}, ("e2e_ms", 130.0))],
+)
+def test_requests_that_overlapped_are_shown_by_a_metric_they_have(record, one_sample, case, times, row):
+    """Answers that were not streamed have no TTFT: a row of that name would be empty."""
+    now = record(*(replace(one_sample(flags=frozenset({"overlapped"})), **times) for _ in range(6)))
+    (undecided,) = judge(now, case(now), Policy()).comparisons
+    assert (undecided.metric, undecided.now) == row
