@@ -158,13 +158,24 @@ def needed_engines(items: Sequence[pytest.Item], run: Run) -> dict[pytest.Item, 
 def mistakes(items: Sequence[pytest.Item]) -> list[str]:
     """Return a line for each mistake in marks and settings, with the tests that have it.
 
-    Those of tests that are skipped whatever happens do not count.
+    Those of tests that are skipped, or may be, do not count: what is wrong with one that runs all the same
+    fails its set-up.
     """
     tests: dict[str, list[str]] = {}
     for item in items:
-        for problem in () if item.get_closest_marker("skip") else state_of(item).plan.problems:
+        for problem in () if _may_be_skipped(item) else state_of(item).plan.problems:
             tests.setdefault(problem, []).append(shown_name_of(item))
     return [f"  {_some_of(nodeids)}: {problem}" for problem, nodeids in tests.items()]
+
+
+def _may_be_skipped(item: pytest.Item) -> bool:
+    """True for `skip`, and for `skipif` unless its condition is false (texts are not evaluated)."""
+    conditions = (
+        condition
+        for mark in item.iter_markers("skipif")
+        for condition in (*mark.args, mark.kwargs.get("condition"))
+    )
+    return item.get_closest_marker("skip") is not None or any(conditions)
 
 
 def _some_of(nodeids: Sequence[str]) -> str:

@@ -77,6 +77,22 @@ def gpus(count: int = 1) -> str | None:
     return product if count == 1 else f"{count}x {product}"
 
 
+def gpu_count(
+    environ: Mapping[str, str] = os.environ, folder: Path = Path("/proc/driver/nvidia/gpus")
+) -> int | None:
+    """Return how many NVIDIA GPUs a program may use, None where none is seen without a library."""
+    try:
+        count = sum(1 for _ in folder.iterdir())
+    except OSError:
+        return None
+    visible = environ.get("CUDA_VISIBLE_DEVICES", "all").strip()
+    if visible in ("", "-1"):
+        return None
+    if visible != "all":
+        count = visible.count(",") + 1
+    return count or None
+
+
 def ci_job(environ: Mapping[str, str] = os.environ) -> str | None:
     """Return the id of the CI job that this runs in, None outside one."""
     for known in JOB_IDS:

@@ -80,6 +80,95 @@ def test_all_mistakes_are_told_at_once(project: Project) -> None:
     shows(project.run(), "test_it.py::test_one: ", "test_it.py::test_two: ")
 
 
+UNSTARTABLE = {
+    "a device of no kind": (
+        "'transformers', model='org/m', device='gpu7'",
+        "device='gpu7': torch has no such device; known: cpu, cuda",
+    ),
+    "a device without its number": (
+        "'transformers', model='org/m', device='cuda:first'",
+        "device='cuda:first': after the colon stands a number, as in 'cuda:0'",
+    ),
+    "a model that is not there": (
+        "'vllm-server', model='./nowhere'",
+        "model './nowhere': there is no such file or folder",
+    ),
+    "no model": ("'sglang-server'", "backend 'sglang-server' needs a model"),
+    "a program that is not there": (
+        "'vllm-server', model='org/m', executable='no-such-python'",
+        "there is no program 'no-such-python': pip install vllm",
+    ),
+    "a command that is not there": (
+        "'server', command='no-such-server --port {port}'",
+        "there is no program 'no-such-server': correct command=",
+    ),
+    "no command": ("'server'", "backend 'server' needs command="),
+    "a command that no shell would split": ("'server', command='serve \"x'", "No closing quotation"),
+    "a precision that the engine lacks": (
+        "'vllm-server', model='org/m', precision='int3'",
+        "backend 'vllm-server' has no precision 'int3'",
+    ),
+    "a port that cannot be": ("'server', command='sh', port=70000", "a port is a number from 1 to 65535"),
+}
+
+
+def test_an_engine_that_cannot_start_is_a_usage_error_of_all_its_tests(project: Project) -> None:
+    """As far as that shows at collection; all at once, with no heavy library loaded."""
+    tests = "".join(
+        f"""
+    @pytest.mark.llm_backend({mark})
+    def test_{place}(llm_client): llm_client.generate("x")
+"""
+        for place, (mark, _) in enumerate(UNSTARTABLE.values())
+    )
+    project.write(
+        f"""
+    import pytest
+{tests}""",
+        conftest="""
+def pytest_unconfigure():
+    import sys
+    print("heavy:", sorted({"torch", "transformers", "vllm", "openai", "numpy"} & sys.modules.keys()))
+""",
+    )
+    result = project.pytester.runpytest_subprocess()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    shows(result, *(message for _, message in UNSTARTABLE.values()), "heavy: []")
+
+
+def test_a_gpu_beyond_the_last_one_is_a_usage_error(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the GPUs can be counted without a library."""
+    monkeypatch.setattr("pytest_llmspeed.system.machine.gpu_count", lambda: 2)
+    mark = "@pytest.mark.llm_backend('transformers', model='org/m', device='cuda:2')"
+    project.write(WRONG.format(mark=mark))
+    result = project.run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    shows(result, "device='cuda:2': this machine has 2 GPUs, numbered from 0; see CUDA_VISIBLE_DEVICES")
+
+
+@pytest.mark.parametrize(
+    "condition", ["True, reason='x'", "'True', reason='x'", "condition=True, reason='x'"]
+)
+def test_a_test_that_skipif_leaves_out_may_have_an_engine_that_is_not_here(
+    project: Project, condition: str
+) -> None:
+    """As it does on a machine that has not the program."""
+    mark = (
+        f"@pytest.mark.skipif({condition})\n    @pytest.mark.llm_backend('server', command='no-such-server')"
+    )
+    project.write(WRONG.format(mark=mark))
+    project.run().assert_outcomes(passed=1, skipped=1)
+
+
+def test_a_test_that_skipif_keeps_is_checked(project: Project) -> None:
+    """A condition that is false leaves out nothing."""
+    mark = "@pytest.mark.skipif(False, reason='x')\n    @pytest.mark.llm_backend('server')"
+    project.write(WRONG.format(mark=mark))
+    assert project.run().ret == pytest.ExitCode.USAGE_ERROR
+
+
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_mistakes_of_tests_that_are_not_selected_do_not_matter(project: Project, workers: str) -> None:
     """With -k, --deselect or --lf the wrong test is not run, so it is not told."""

@@ -74,3 +74,16 @@ def test_a_ci_job_is_known_by_what_its_system_sets(environ: dict[str, str], job:
 def test_a_variable_that_anyone_may_set_names_no_job(environ: dict[str, str]) -> None:
     """A docker tag would make all sessions one."""
     assert machine.ci_job(environ) is None
+
+
+@pytest.mark.parametrize(
+    ("visible", "count"),
+    [(None, 2), ("0", 1), ("0,1", 2), ("", None), ("-1", None), ("MIG-a,MIG-b,MIG-c", 3)],
+)
+def test_gpus_are_counted_without_a_library(tmp_path: Path, visible: str | None, count: int | None) -> None:
+    """Those that the driver lists and CUDA_VISIBLE_DEVICES leaves; None where nothing is known."""
+    for bus in ("0000:1b:00.0", "0000:43:00.0"):
+        (tmp_path / bus).mkdir()
+    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    assert machine.gpu_count(environ, tmp_path) == count
+    assert machine.gpu_count(environ, tmp_path / "none") is None

@@ -19,11 +19,13 @@ from pytest_llmspeed.engines.local.transformers_generation import Generation, en
 from pytest_llmspeed.engines.local.transformers_scoring import score
 from pytest_llmspeed.engines.model_files import ModelSource
 from pytest_llmspeed.engines.token_scores import TokenScores
-from pytest_llmspeed.errors import EngineError, GenerationError
+from pytest_llmspeed.errors import EngineError, GenerationError, did_you_mean
 from pytest_llmspeed.metrics.exchange import Exchange, Request
-from pytest_llmspeed.system import clock
+from pytest_llmspeed.system import clock, machine
 from pytest_llmspeed.system.environment import Hardware
 
+DEVICES = ("cpu", "cuda", "mps", "xpu", "hpu", "npu", "mtia", "xla", "privateuseone")
+"""The kinds of devices that a model can be on."""
 INSTALL = "pip install 'pytest-llmspeed[transformers]'"
 
 
@@ -66,7 +68,8 @@ class TransformersEngine(Engine):
 
     @classmethod
     def check(cls, spec: EngineSpec) -> None:
-        """Raise `EngineError` for a model that is not there."""
+        """Raise `EngineError` for a model that is not there, and for a device that cannot be."""
+        _check_device(spec.options.get("device"))
         ModelSource.find(spec.required_model())
 
     @classmethod
@@ -181,6 +184,24 @@ def _progress_on_terminals_only(transformers: Any) -> Iterator[None]:
 def _weights_of_file(source: ModelSource) -> dict[str, str]:
     """What is recorded of a .gguf file: its weights become plain ones when they are loaded here."""
     return {"weights": f"{source.gguf_type()}, dequantised"} if source.is_gguf else {}
+
+
+def _check_device(device: object) -> None:
+    """Raise `EngineError` for a device of no kind that torch has, or beyond the last GPU of this machine.
+
+    It is looked at without torch: where the GPUs cannot be counted so, torch itself will say.
+    """
+    if not device:
+        return
+    kind, colon, index = str(device).partition(":")
+    if kind not in DEVICES:
+        raise EngineError(f"device={device!r}: torch has no such device; {did_you_mean(kind, DEVICES)}")
+    if colon and not (index.isascii() and index.isdecimal()):
+        raise EngineError(f"device={device!r}: after the colon stands a number, as in '{kind}:0'")
+    count = machine.gpu_count() if kind == "cuda" else None
+    if count is not None and int(index or 0) >= count:
+        has = f"{count} GPU{'s' if count > 1 else ''}, numbered from 0"
+        raise EngineError(f"device={device!r}: this machine has {has}; see CUDA_VISIBLE_DEVICES")
 
 
 def _device(torch: Any, spec: EngineSpec) -> str:

@@ -24,7 +24,7 @@ from pytest_llmspeed.engines.servers.launch import (
     launch,
 )
 from pytest_llmspeed.engines.servers.log_diagnosis import symptom
-from pytest_llmspeed.engines.servers.process import ServerProcess, StartError, new_place
+from pytest_llmspeed.engines.servers.process import ServerProcess, StartError, check_program, new_place
 from pytest_llmspeed.engines.servers.reachability import headers_for
 from pytest_llmspeed.engines.servers.recipes import Recipe
 from pytest_llmspeed.engines.servers.server_facts import ServerFacts
@@ -41,6 +41,8 @@ from pytest_llmspeed.transport.target import Target
 
 __tracebackhide__ = hides_our_frames
 
+NOWHERE = LaunchPlace(port=1, key="", folder="", container="")
+"""Where a server would be started whose command is only looked at."""
 LAST_WORDS_S = 0.5
 """How long after a failed request it is waited for the news that the server has ended."""
 
@@ -93,13 +95,22 @@ class ServerEngine(ServedEngine):
         return cls.recipe
 
     @classmethod
-    def start(cls, spec: EngineSpec) -> Self:
-        """Return the server, up; raises `EngineError` that says why it is not, with the end of its log."""
+    def check(cls, spec: EngineSpec) -> None:
+        """Raise `EngineError` for an option, a model or a program that cannot be used."""
+        check_program(launch(cls._order(spec), NOWHERE))
+
+    @classmethod
+    def _order(cls, spec: EngineSpec) -> LaunchRequest:
         if os.name != "posix":
             raise EngineError(f"backend {spec.backend!r} needs Linux or macOS; on Windows use 'openai'")
         if cls.needs_model:
             spec.required_model()
-        order = LaunchRequest.of(spec, cls.recipe_for(spec))
+        return LaunchRequest.of(spec, cls.recipe_for(spec))
+
+    @classmethod
+    def start(cls, spec: EngineSpec) -> Self:
+        """Return the server, up; raises `EngineError` that says why it is not, with the end of its log."""
+        order = cls._order(spec)
         tokenizer = order.options.tokenizer
         counter = TokenCounter.load(tokenizer) if tokenizer else None
         deadline_s = clock.now_s() + order.options.start_timeout_s

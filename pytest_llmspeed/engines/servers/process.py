@@ -74,7 +74,7 @@ class ServerProcess:
     def __init__(self, launch: Launch) -> None:
         """Start it; raises `EngineError` if its program cannot be run."""
         env = {"PYTHONUNBUFFERED": "1", **os.environ, "TMPDIR": launch.place.folder, **launch.env}
-        _check_program(launch, env.get("PATH"))
+        check_program(launch)
         self._launch = launch
         self._log = Path(launch.place.folder, watchdog.LOG)
         self._heard = b""
@@ -235,8 +235,9 @@ def _readable(pipe: IO[bytes], wait_s: float) -> bool:
     return bool(poll.poll(wait_s * 1000))
 
 
-def _check_program(launch: Launch, path: str | None) -> None:
-    """Raise `EngineError` if there is no such program."""
+def check_program(launch: Launch) -> None:
+    """Raise `EngineError` if there is no such program, on the PATH that the server gets."""
+    path = launch.env.get("PATH", os.environ.get("PATH"))
     if shutil.which(launch.command[0], path=path) is None:
         raise EngineError(f"{launch.name}: there is no program {launch.command[0]!r}: {launch.install}")
 

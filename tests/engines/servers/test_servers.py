@@ -113,7 +113,7 @@ def test_another_precision_than_that_of_the_gguf_file_is_an_error(stage: Stage) 
     """The one of llama.cpp in process; no server is started for it."""
     options = {"model": stage.gguf(), "executable": stage.program("llama-server"), "precision": "fp16"}
     result = stage.run("llama-cpp-server", MEASURE, **options)
-    result.assert_outcomes(errors=1)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
     shows(result, "was requested in fp16, but the file's weights are q8_0: use a file in that precision")
     assert stage.noted("argv") == []
 
