@@ -8,11 +8,10 @@ from dataclasses import replace
 from pytest_llmspeed.errors import SettingsError, hides_our_frames
 from pytest_llmspeed.load.arrivals import Rate
 from pytest_llmspeed.load.run import Arrivals, Load
-from pytest_llmspeed.metrics.budget_checks import check
+from pytest_llmspeed.metrics.budget_checks import missed_by
 from pytest_llmspeed.metrics.budgets import Budget
 from pytest_llmspeed.metrics.load_curve import Curve, Point, is_saturated
 from pytest_llmspeed.metrics.load_result import LoadResult
-from pytest_llmspeed.metrics.measurement import Measurement
 from pytest_llmspeed.recording.recorder import Recorder
 
 __tracebackhide__ = hides_our_frames
@@ -60,7 +59,7 @@ def run_sweep(
     try:
         for level, each in asked:
             load = run(replace(each, declared=declared, counted=False, compared=False))
-            point = point_of(level, load, budgets)
+            point = Point(level, load, missed_by(load, budgets))
             before = curve.points[-1:]
             curve = replace(curve, points=(*curve.points, point))
             saturated = stop_early and any(is_saturated(low, point) for low in before)
@@ -91,13 +90,3 @@ def _declared(by: str, levels: Sequence[tuple[float, Arrivals]], first: Load) ->
     heights = ",".join(f"{level:g}" for level, _ in levels)
     rest = [part for part in first.declared.split(" ")[1:] if not part.startswith(f"{by}=")]
     return " ".join(["sweep", f"{by}={heights}", *rest])
-
-
-def point_of(level: float, load: LoadResult, budgets: Sequence[Budget]) -> Point:
-    """Return a load as a point of a curve, held against the budgets."""
-    whole = Measurement(load.samples, loads=(load,))
-    checks = [check(budget, whole) for budget in budgets]
-    missed = [found.name for found in checks if found.kept is False]
-    if load.failures and not any(budget.metric.name == "error_rate" for budget in budgets):
-        missed.append("error_rate")
-    return Point(level, load, tuple(missed))

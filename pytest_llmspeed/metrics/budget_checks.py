@@ -8,6 +8,7 @@ from math import isfinite, isnan
 from pytest_llmspeed.errors import TooFewSamplesError
 from pytest_llmspeed.metrics.budgets import Budget, BudgetCheck
 from pytest_llmspeed.metrics.load_figures import slo_broken
+from pytest_llmspeed.metrics.load_result import LoadResult
 from pytest_llmspeed.metrics.measurement import Measurement
 from pytest_llmspeed.metrics.reasons import Explanation, Reason
 from pytest_llmspeed.metrics.sample import TOKENS_PER_EVENT_LIMIT, Metric
@@ -29,6 +30,16 @@ def check(budget: Budget, measurement: Measurement) -> BudgetCheck:
         return _not_measured(budget, Reason.ONLY_FOR_LOADS(metric=budget.metric.key))
     found = [_check(budget, part, measurement) for part in parts or [chosen]]
     return max(found, key=lambda each: _severity(budget, each))
+
+
+def missed_by(load: LoadResult, budgets: Sequence[Budget]) -> tuple[str, ...]:
+    """Return the names of the budgets that one load misses; failures miss one unless a budget allows them."""
+    measurement = Measurement(load.samples, loads=(load,))
+    checks = [check(budget, measurement) for budget in budgets]
+    missed = [found.name for found in checks if found.kept is False]
+    if load.failures and not any(budget.metric.name == "error_rate" for budget in budgets):
+        missed.append("error_rate")
+    return tuple(missed)
 
 
 def _severity(budget: Budget, found: BudgetCheck) -> tuple[bool, bool, float]:

@@ -8,8 +8,8 @@ step begins.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil, log
 
@@ -82,29 +82,51 @@ class Curve:
                 break
         return found
 
-    def capacity(self, peak_rps: float, *, headroom: float = 0.4) -> Capacity:
-        """Return how many replicas carry `peak_rps` requests per second with so much left unused.
+    def capacity(
+        self, peak_rps: float, *, headroom: float = 0.4, budgets: Mapping[str, float] | None = None
+    ) -> Capacity:
+        """Return how many replicas carry a peak of `peak_rps` requests per second.
 
-        Rests on the highest load that kept the budgets. Raises `SettingsError` where none did.
+        A replica counts for what the highest load within the budgets served, less `headroom`: the share
+        kept free for bursts, a failed replica and slower days. The default plans replicas at 60% of that
+        load. `budgets` replaces the test's for this answer, as in {"ttft_p99_ms": 500, "goodput": 0.99}.
+        Raises `SettingsError` if no load kept them.
         """
-        at = self.highest
         if not peak_rps > 0 or not 0 <= headroom < 1:
             raise SettingsError(
-                f"capacity({peak_rps}, headroom={headroom}): a positive rate, a share below 1"
+                f"capacity({peak_rps}, headroom={headroom}): give a positive rate, and a headroom of at "
+                f"least 0 and below 1 (0.4 is 40%)"
             )
+        curve = self if budgets is None else self._held_against(budgets)
+        at = curve.highest
         if at is None or not at.load.requests_per_s:
-            raise SettingsError(f"capacity: {self._nothing_to_rest_on()}")
+            raise SettingsError(f"capacity: {curve._nothing_to_rest_on()}")
         each = at.load.requests_per_s * (1 - headroom)
-        return Capacity(ceil(peak_rps / each), each, tuple(_assumptions(self, at, headroom)))
+        named = ", ".join(f"{name}={limit:g}" for name, limit in (budgets or {}).items())
+        return Capacity(ceil(peak_rps / each), each, tuple(_assumptions(curve, at, headroom, named)))
+
+    def _held_against(self, limits: Mapping[str, float]) -> Curve:
+        """The curve with other budgets than those of the test."""
+        from pytest_llmspeed.metrics.budget_checks import missed_by  # these import the curve
+        from pytest_llmspeed.metrics.budgets import NARROWING, parse_budgets
+
+        if not limits or not limits.keys().isdisjoint(NARROWING):
+            raise SettingsError(
+                f'capacity(budgets={dict(limits)}): give limits only, as in {{"ttft_p99_ms": 500}}'
+            )
+        budgets = parse_budgets(limits)
+        points = (replace(point, missed=missed_by(point.load, budgets)) for point in self.points)
+        return replace(self, points=tuple(points), has_budgets=True)
 
     def _nothing_to_rest_on(self) -> str:
-        for lowest in self.points[:1]:
-            if lowest.load.invalid:
-                return f"even the lowest load of the sweep is invalid: {lowest.load.invalid[0]}"
-            if lowest.load.failures and "error_rate" in lowest.missed:
-                last = lowest.load.failures[-1].error
-                return f"requests failed even at the lowest load of the sweep, the last with: {last}"
-        return "no load of the sweep kept the budgets, so adding replicas will not help"
+        lowest = self.points[0]
+        if lowest.load.invalid:
+            return f"even the lowest load of the sweep is invalid: {lowest.load.invalid[0]}"
+        if lowest.load.failures and "error_rate" in lowest.missed:
+            error = lowest.load.failures[-1].error
+            return f"requests failed even at the lowest load of the sweep, the last with: {error}"
+        missed = f" (the lowest missed {', '.join(lowest.missed)})" if lowest.missed else ""
+        return f"no load of the sweep kept the budgets{missed}, so adding replicas will not help"
 
     def __str__(self) -> str:
         """The curve as a table, with what follows from it."""
@@ -136,8 +158,8 @@ def _median_ms(load: LoadResult) -> float | None:
     return found.p50 if found else None
 
 
-def _assumptions(curve: Curve, at: Point, headroom: float) -> Iterator[str]:
-    limit = "that kept the budgets" if curve.has_budgets else "before it saturates"
+def _assumptions(curve: Curve, at: Point, headroom: float, named: str) -> Iterator[str]:
+    limit = f"that kept {named or 'the budgets'}" if curve.has_budgets else "before it saturates"
     served = f"{at.load.requests_per_s:.3g} requests/s at {curve.by} {at.level:g}"
     yield f"one replica serves {served}, the highest load {limit}"
     yield f"{headroom:.0%} of that is kept free for bursts, a failed replica, and slower days"

@@ -87,8 +87,25 @@ def test_where_no_load_keeps_the_budgets_the_lowest_is_held_against_them(loop: L
     curve = llm_client.sweep("hello", concurrency=[1, 2])
     assert curve.highest is None
     assert [load.asked["concurrency"] for load in llm_client.measurement.loads if load.counted] == [1]
-    with pytest.raises(SettingsError, match="no load of the sweep kept the budgets"):
+    with pytest.raises(SettingsError, match=r"kept the budgets \(the lowest missed e2e_ms\), so adding"):
         curve.capacity(10)
+
+
+def test_capacity_may_be_asked_for_other_budgets(loop: LoopThread) -> None:
+    """One sweep answers for several targets; the test's own budgets stay as they are."""
+    curve = client(loop, {"e2e_ms": 400}, crowded=3).sweep("hello", concurrency=[1, 2, 4])
+    capacity = curve.capacity(peak_rps=100, headroom=0, budgets={"e2e_ms": 300})
+    assert capacity.requests_per_s_each == curve.points[1].load.requests_per_s
+    assert "at concurrency 2, the highest load that kept e2e_ms=300" in capacity.assumptions[0]
+    assert curve.highest is curve.points[2]
+
+
+@pytest.mark.parametrize("budgets", [{}, {"ttft_ms": 300, "label": "plan"}, {"tttft_ms": 300}])
+def test_budgets_of_a_capacity_are_limits(loop: LoopThread, budgets: dict[str, Any]) -> None:
+    """Nothing that only a mark can say, and nothing unknown."""
+    curve = client(loop).sweep("hello", concurrency=[1, 2])
+    with pytest.raises(SettingsError, match=r"give limits only|tttft_ms"):
+        curve.capacity(10, budgets=budgets)
 
 
 def test_capacity_leaves_headroom(loop: LoopThread) -> None:
