@@ -129,6 +129,11 @@ def _check_update(config: pytest.Config) -> None:
         raise pytest.UsageError(
             "--llmspeed-update-baseline stores what tests measured; with --collect-only none runs"
         )
+    if getattr(given, "dist", "no") == "each":
+        raise pytest.UsageError(
+            "--llmspeed-update-baseline stores one session of each test, and with --dist each every worker "
+            "measures all of them: store without --dist each"
+        )
     try:
         FolderStore(settings.store_folder).check_writable()
     except StoreError as error:

@@ -217,3 +217,13 @@ def test_a_wait_is_not_part_of_a_set_up() -> None:
     report = pytest.TestReport("test_it", ("", 0, ""), {}, "passed", None, "setup", duration=3.5)
     outcome.without_wait(report, item)
     assert report.duration == 0.5
+
+
+def test_an_update_by_all_workers_at_once_is_refused(project: Project) -> None:
+    """Each would store a session of the same test, made at the same time; nothing is measured or stored."""
+    project.write("def test_it(llm_client): llm_client.measure('x')")
+    update = ("--llmspeed-update-baseline", "--dist=each", "--tx=2*popen")
+    result = project.pytester.runpytest_subprocess(*update)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    shows(result, "with --dist each every worker measures all of them: store without --dist each")
+    assert project.run_files == []
