@@ -21,12 +21,16 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Play:
-    """An answer: pieces of a body with their times in ms, and how the connection ends after them."""
+    """An answer: pieces of a body with their times in ms, and how the connection ends after them.
+
+    `raw`, if given, is sent instead of all that, as it is.
+    """
 
     pieces: list[tuple[float, bytes]] = field(default_factory=list)
     status: int = 200
     content_type: str = "text/event-stream"
     ending: Literal["clean", "reset", "hang", "close"] = "clean"
+    raw: bytes = b""
 
 
 def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **fields: Any) -> bytes:
@@ -138,6 +142,9 @@ class ReplayServer:
 
     def _play(self, connection: socket.socket, play: Play, body: dict[str, Any]) -> bool:
         start = time.perf_counter()
+        if play.raw:
+            connection.sendall(play.raw)
+            return True
         if play.status != 200:
             self._send_whole(connection, play.status, b"".join(part for _, part in play.pieces))
             return True

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from pytest_llmspeed.transport.vendor_fields import VendorFields
 HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 STREAMED = {**HELLO, "stream": True}
 PIECES = tokens(4, first_ms=10, gap_ms=10)
+UPGRADE = Play(raw=b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n")
 ENDLESS = Play([(5.0, chunk({"content": "a"}))], ending="hang")
 
 
@@ -540,3 +542,37 @@ def test_what_is_under_way_at_the_end_of_the_test_is_cut_off(
     sample = only(recorder)
     assert (sample.text, sample.error) == ("a", None)
     assert "cancelled" in sample.flags
+
+
+@pytest.mark.parametrize("mode", ["blocking", "coroutine"])
+def test_an_upgrade_that_nobody_asked_for_fails_its_own_call(
+    connect: Callable[[str], LLMClient], recorder: Recorder, mode: str
+) -> None:
+    """HTTP 101 is one sentence about that call; the next ones are answered."""
+    numbers = count(1)
+    with ReplayServer(lambda _: UPGRADE if next(numbers) == 2 else Play(PIECES)) as server:
+        client = connect(server.url)
+        errors = [_error_of(client, mode) for _ in range(3)]
+    assert [type(error) for error in errors] == [type(None), openai.APIConnectionError, type(None)]
+    first, upgraded, third = recorder.measurement.samples
+    assert (first.error, third.error, third.text) == (None, None, "w0 w1 w2 w3 ")
+    assert upgraded.error is not None
+    assert "101" in upgraded.error
+    assert "\n" not in upgraded.error
+
+
+def _error_of(client: LLMClient, mode: str) -> Exception | None:
+    """Make one streamed call, and return what it raised."""
+
+    async def ask() -> None:
+        async for _ in await client.async_openai.chat.completions.create(**STREAMED):
+            pass
+
+    try:
+        if mode == "coroutine":
+            asyncio.run(ask())
+        else:
+            list(client.openai.chat.completions.create(**STREAMED))
+    except openai.APIError as error:
+        return error
+    return None
