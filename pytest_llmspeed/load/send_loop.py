@@ -45,10 +45,15 @@ class LoadRequest:
 
 
 class Prepared(Protocol):
-    """A request about to be sent, and what has come of it."""
+    """A request about to be sent, and what has come of it.
+
+    `foreign_cpu` is the share of the processor that others took meanwhile; None if only the load's total is
+    known.
+    """
 
     request: Request
     answer: Any
+    foreign_cpu: float | None
 
     @property
     def size(self) -> int:
@@ -220,8 +225,7 @@ class LoadRunner:
 
     def _tell(self, place: int, turn: int, prepared: Prepared, due_s: float | None) -> None:
         request = replace(prepared.request, prompt="")
-        share = getattr(prepared, "foreign_cpu", None)
-        self._report(LoadRequest(place, turn, request, due_s, prepared.answer, share))
+        self._report(LoadRequest(place, turn, request, due_s, prepared.answer, prepared.foreign_cpu))
 
     def _give_up(self, planned: Planned, turn: int) -> None:
         error = "it was not sent: the turn before it in its conversation failed"

@@ -123,6 +123,7 @@ class PreparedRequest:
     ) -> None:
         self._client, self.request, self._message = client, request, message
         self.answer = answer
+        self.foreign_cpu: float | None = None  # of a load over HTTP only the total is known
 
     @property
     def size(self) -> int:
