@@ -78,7 +78,7 @@ class LLMSpeed:
         self._backends: dict[Path, Mapping[str, str]] = {}
         self._mistakes: list[str] = []
         self._is_plain = False
-        self._run_failed = False
+        self._failures: list[str] = []
 
     @cached_property
     def run(self) -> Run:
@@ -236,8 +236,8 @@ class LLMSpeed:
         try:
             if self._writes:
                 complete = outcome.is_complete(exitstatus) and not self._interrupted
-                if not outcome.finish(self.run, complete=complete):
-                    self._run_failed = True
+                self._failures = outcome.finish(self.run, complete=complete)
+                if self._failures:
                     session.exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
             return (yield)
         finally:
@@ -257,8 +257,7 @@ class LLMSpeed:
         if self.is_used:
             wrong = self._mistakes if self.config.option.collectonly else []
             options.show(self.run, terminalreporter, wrong)
-        if self._run_failed:
-            options.count_as_error(terminalreporter)
+        options.count_as_errors(terminalreporter, self._failures)
 
     def pytest_unconfigure(self) -> None:
         if self.is_used:

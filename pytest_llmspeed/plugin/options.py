@@ -183,17 +183,23 @@ def show(run: Run, terminal: pytest.TerminalReporter, mistakes: Sequence[str] = 
             terminal.write_line(harmless_lines(line))
 
 
-def count_as_error(terminalreporter: pytest.TerminalReporter) -> None:
-    """Let the last line of pytest count an error: the run failed, although no test may have."""
-    report = pytest.TestReport(
-        nodeid="pytest-llmspeed",
-        location=("", None, ""),
-        keywords={},
-        outcome="failed",
-        longrepr="the run failed, see above",
-        when="teardown",
-    )
-    terminalreporter.stats.setdefault("error", []).append(report)
+def count_as_errors(terminal: pytest.TerminalReporter, failures: Sequence[str]) -> None:
+    """Have pytest's last line count what failed the run although no test may have failed.
+
+    It is too late for a report that other plugins see: JUnit has been written.
+    """
+    from pytest_llmspeed.text.harmless import harmless_lines
+
+    for failure in failures:
+        report = pytest.TestReport(
+            nodeid="pytest-llmspeed",
+            location=("", None, ""),
+            keywords={},
+            outcome="failed",
+            longrepr=harmless_lines(failure),
+            when="teardown",
+        )
+        terminal.stats.setdefault("error", []).append(report)
 
 
 def show_unused(terminal: pytest.TerminalReporter) -> None:

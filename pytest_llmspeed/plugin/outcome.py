@@ -276,7 +276,12 @@ def is_complete(exitstatus: int) -> bool:
     return exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
-def finish(run: Run, *, complete: bool) -> bool:
-    """Judge the suite and write what is to be written; return False if that fails the run."""
-    kept = run.results.judge_suite() if complete else True
-    return run.output.write(may_store=complete) and kept
+def finish(run: Run, *, complete: bool) -> list[str]:
+    """Judge the suite and write what is to be written; return a sentence for each failure of the run."""
+    from pytest_llmspeed.reports.rows import of_suite
+
+    failures = []
+    if complete and not run.results.judge_suite():
+        tests, sentence = next(of_suite(run.results.suite))
+        failures.append(": ".join([*tests, sentence]))
+    return failures + run.output.write(may_store=complete)

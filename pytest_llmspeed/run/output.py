@@ -31,18 +31,20 @@ class Output:
         self._write_problems: list[str] = []
         self._not_stored: str | None = None
 
-    def write(self, *, may_store: bool) -> bool:
-        """Write baselines, if asked for and allowed, and the reports; return False if any of it failed.
+    def write(self, *, may_store: bool) -> list[str]:
+        """Write baselines, if asked for and allowed, and the reports; return a sentence on each that failed.
 
-        A step summary is nobody's order: one that cannot be written is told, and fails nothing.
+        The GitHub step summary is best effort: failing to write it is reported, not fatal.
         """
         if self._settings.update:
             self._not_stored = self._what_is_not_stored() if may_store else store.update_stopped()
         writers = [self._write_baselines] if self._settings.update and may_store else []
         writers += [self._write_json, self._write_markdown]
-        done = [self._is_done(writer) for writer in writers]
-        self._is_done(self._add_to_step_summary)
-        return all(done)
+        for writer in writers:
+            self._try(writer)
+        failures = list(self._write_problems)
+        self._try(self._add_to_step_summary)
+        return failures
 
     def _what_is_not_stored(self) -> str | None:
         """The line on an update that stores less than all of its tests, None if it stores them all."""
@@ -52,14 +54,12 @@ class Output:
         stored = len(self._results.records.keys() - {test for tests in refused.values() for test in tests})
         return store.update_outcome(stored, refused) if refused or not stored else None
 
-    def _is_done(self, writer: Callable[[], None]) -> bool:
-        """Let something be written; return False, and keep the reason for the reports, if it cannot be."""
+    def _try(self, writer: Callable[[], None]) -> None:
+        """Write something; if that fails, keep the reason for the reports."""
         try:
             writer()
         except StoreError as error:
             self._write_problems.append(str(error))
-            return False
-        return True
 
     def _write_baselines(self) -> None:
         self.stored_files = update.write(update.plan(self._results.finished), self._store)

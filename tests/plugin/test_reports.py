@@ -121,6 +121,22 @@ def test_a_report_that_cannot_be_written_is_told(project: Project) -> None:
     shows(result, "the report cannot be written to")
 
 
+@pytest.mark.parametrize("workers", [(), ("-n1",)])
+def test_the_last_line_counts_a_report_that_cannot_be_written(
+    project: Project, monkeypatch: pytest.MonkeyPatch, workers: tuple[str, ...]
+) -> None:
+    """As an error with its sentence, once; JUnit has the tests alone."""
+    monkeypatch.setenv("CI", "true")  # or pytest cuts the summary at the terminal's width
+    project.write(TAKEN_MEANWHILE)
+    result = project.pytester.runpytest_inprocess(
+        "--llmspeed-json=taken/report.json", "--junitxml=junit.xml", *workers
+    )
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["ERROR pytest-llmspeed - the report cannot be written to *"])
+    (suite,) = ElementTree.parse(project.path / "junit.xml").getroot()
+    assert (suite.get("tests"), suite.get("errors")) == ("1", "0")
+
+
 def test_the_markdown_report_has_what_failed_and_all_rows_folded(project: Project) -> None:
     """Counts, a table, the sentence that failed the test; its path starts from the working directory."""
     project.write(MEASURE)
