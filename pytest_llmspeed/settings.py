@@ -87,18 +87,18 @@ class Settings:
 
     @property
     def store_folder(self) -> Path:
-        """Where baselines are."""
+        """The folder of the baselines."""
         found = self.origin("store")
         return self.ini_folder / DEFAULT_STORE if found is None else found.base / found.value
 
     @property
     def json_file(self) -> Path | None:
-        """Where the JSON report goes."""
+        """The path of the JSON report."""
         return None if self.json is None else self.cwd / self.json
 
     @property
     def markdown_file(self) -> Path | None:
-        """Where the markdown report goes."""
+        """The path of the Markdown report."""
         return None if self.markdown is None else self.cwd / self.markdown
 
     @property
@@ -118,7 +118,7 @@ class Settings:
 
     @property
     def lock_timeout_s(self) -> float:
-        """How long one holder of the device is waited for; raises `SettingsError`."""
+        """The longest wait for one holder of the device; raises `SettingsError`."""
         seconds = float(self.ini.get("lock_timeout_s", 1800.0))
         if not seconds >= 0:
             raise SettingsError(f"llmspeed_lock_timeout_s = {seconds:g}: give a number of seconds, 0 or more")
@@ -141,7 +141,7 @@ class Settings:
 
     @property
     def shown(self) -> dict[str, Any]:
-        """What the command line set, for the report."""
+        """The options that the command line set, for the report."""
         given = {
             "backend": list(self.backends),
             "model": self.model,
@@ -155,7 +155,7 @@ class Settings:
         return {name: value for name, value in given.items() if value}
 
     def problems(self) -> list[str]:
-        """What contradicts itself, or cannot be stored under."""
+        """Return a sentence for each setting that contradicts another or cannot be used."""
         if self.environment and not any(char.isalnum() for char in self.environment):
             return [
                 f"llmspeed_environment = {self.environment!r} needs a letter or a digit: it names a folder"

@@ -128,11 +128,11 @@ class Registry:
         return False
 
     def device(self, spec: EngineSpec) -> str | None:
-        """What an engine of this spec would occupy."""
+        """Return what an engine of this spec would occupy."""
         return self.engine(spec.backend).device
 
     def measured_on(self, spec: EngineSpec) -> str | None:
-        """What two measurements at once would disturb each other on: the device, or the server's address."""
+        """Return what two simultaneous measurements would contend for: the device, or the server's address."""
         return self.device(spec) or server_of(spec.options.get("url"))
 
 
@@ -147,7 +147,7 @@ def _start_problem(engine: type[Engine], spec: EngineSpec) -> str | None:
 
 
 def _cache_problems(engine: type[Engine], spec: EngineSpec) -> Iterator[str]:
-    """What is wrong with `prefix_cache=` for an engine that says in `prefix_caches` what it can do."""
+    """Return what is wrong with `prefix_cache=` for an engine that says in `prefix_caches` what it can do."""
     known, asked = engine.prefix_caches, spec.options.get("prefix_cache")
     if known is not None and asked is not None and asked not in known:
         yield f"backend {spec.backend!r} has no prefix_cache={asked!r}; known: {', '.join(known)}"

@@ -298,7 +298,7 @@ def kill_noted(noted: set[tuple[int, str]]) -> None:
 
 
 def descendants(root: int) -> set[tuple[int, str]]:
-    """All that descends from a process, but for this one: each with its start, as numbers are used again."""
+    """Return all descendants of a process but this one, each with its start, since numbers are reused."""
     now, found, waiting = processes(), set[tuple[int, str]](), [root]
     while waiting:
         parents = waiting

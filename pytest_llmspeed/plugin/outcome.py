@@ -130,7 +130,7 @@ def _body_failed(item: pytest.Item) -> bool:
 
 
 def _raw_record(item: pytest.Item, state: TestState) -> TestRecord:
-    """What was measured, not judged yet."""
+    """Return what was measured, not judged yet."""
     from pytest_llmspeed.metrics.measurement import Measurement
     from pytest_llmspeed.plugin.parametrize import identity_of, shown_name_of, side_of
     from pytest_llmspeed.records.record import TestRecord
@@ -265,7 +265,7 @@ def collect(report: pytest.TestReport, run: Run, *, each_worker: bool) -> None:
 
 
 def _name(report: pytest.TestReport, *, each_worker: bool) -> str:
-    """What names a run of a test among all of this session, as the reports show it."""
+    """Return what names a run of a test among all of this session, as the reports show it."""
     name: str = getattr(report, "llmspeed_name", report.nodeid)
     worker = getattr(report, "worker_id", None)
     return f"[{worker}] {name}" if each_worker and worker else name

@@ -68,7 +68,7 @@ class Recorder:
 
     @property
     def measurement(self) -> Measurement:
-        """All that was measured so far, in the order sent."""
+        """Everything measured so far, in the order sent."""
         samples = _in_order_sent(self._read())
         return Measurement(
             samples, self._warmup_requests, loads=tuple(self._loads), curves=tuple(self._curves)
@@ -109,7 +109,7 @@ class Recorder:
 
     @property
     def workload(self) -> tuple[str, ...]:
-        """What was declared of the requests, one line a kind of call."""
+        """The declared workload, one line for each kind of call."""
         self._read()
         return tuple(sorted(self._workload))
 
@@ -119,7 +119,7 @@ class Recorder:
         return self._series.in_body
 
     def since(self, start: int) -> Measurement:
-        """What was measured after the first `start` requests."""
+        """Return what was measured after the first `start` requests."""
         samples = tuple(self._read()[start:])
         return Measurement(samples, self._warmup_requests)
 
@@ -129,7 +129,7 @@ class Recorder:
 
     @property
     def count(self) -> int:
-        """How many requests were measured so far."""
+        """The number of requests measured so far."""
         return len(self._read())
 
     def send(

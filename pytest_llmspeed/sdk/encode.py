@@ -27,7 +27,7 @@ class AnswerWriter:
         return server_sent(self._chunk({**role, **_delta(event)}, None))
 
     def tail(self, exchange: Exchange, with_usage: bool) -> bytes:
-        """What follows the last event of a stream: the finish reason, the token counts, the end."""
+        """Return what follows the last event of a stream: the finish reason, the token counts, the end."""
         counts = {**self._chunk({}, None), "choices": [], "usage": _usage(exchange.usage)}
         finish = server_sent(self._chunk({}, exchange.finish_reason))
         return finish + (server_sent(counts) if with_usage else b"") + DONE

@@ -40,7 +40,7 @@ class End:
 
     @classmethod
     def of(cls, task: asyncio.Task[None]) -> End:
-        """How a finished task ended."""
+        """Return how a finished task ended."""
         return cls(None if task.cancelled() else task.exception())
 
 

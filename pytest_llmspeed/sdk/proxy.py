@@ -91,7 +91,7 @@ class Proxy:
         return ProxiedReply(call, response, record)
 
     def _asked(self, call: Call) -> SDKRequest | None:
-        """What the call asks; None too where that cannot be read: the server will say what is wrong."""
+        """Return the call's request; None if it cannot be read, since the server will say what is wrong."""
         try:
             return SDKRequest.of(call, self._timeout_s)
         except (TypeError, ValueError):
@@ -230,7 +230,7 @@ class Record:
             return found.failed(found.error or f"{type(failure).__name__}: {failure}")
 
     def _read(self, error: BaseException | None) -> Exchange:
-        """What the bytes so far say, and how they ended."""
+        """Return what the bytes so far say, and how they ended."""
         reader = ResponsesReader() if self._asked.request.endpoint == "responses" else AnswerReader()
         answer = AnswerBytes(reader=reader)
         answer.begin(self._status, self._headers)
@@ -251,7 +251,7 @@ class Record:
 
 
 def _failure(error: BaseException | None) -> TransportError | TimeoutError | None:
-    """What ended an exchange, in the words of the wire."""
+    """Return what ended an exchange, in the words of the wire."""
     if error is None or isinstance(error, TransportError | TimeoutError):
         return error
     return TransportError(f"{type(error).__name__}: {error}")

@@ -102,7 +102,7 @@ class SDKRequest:
 
 
 def _endpoint(path: str) -> Endpoint | None:
-    """What a path ends in: Azure puts the deployment in front of it, gateways what they like."""
+    """Return what a path ends in: Azure puts the deployment in front of it, gateways what they like."""
     path = path.partition("?")[0]
     return next((endpoint for ending, endpoint in MEASURED.items() if path.endswith(ending)), None)
 

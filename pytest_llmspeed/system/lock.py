@@ -143,7 +143,7 @@ class DeviceLock:
         return True
 
     def _holder(self) -> Holder | None:
-        """Who holds the lock by its own account, None if it has written none (yet)."""
+        """Return who holds the lock by its own account, None if it has written none (yet)."""
         with suppress(OSError, ValueError):
             number, since_s, owner = self._path.read_text("utf-8", "replace").split(" ", 2)
             return Holder(int(number), float(since_s), owner)

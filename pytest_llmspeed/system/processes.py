@@ -94,7 +94,7 @@ def _listening_inodes(port: int) -> set[str]:
 
 
 def _open_files(pid: int) -> set[str]:
-    """What a process has open, empty if it is not ours to see."""
+    """Return what a process has open, empty if it is not ours to see."""
     links: set[str] = set()
     with suppress(OSError):
         for number in os.listdir(f"{PROC}/{pid}/fd"):

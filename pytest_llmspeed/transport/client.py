@@ -263,7 +263,7 @@ def get(base: BaseURL, path: str, headers: Mapping[str, str], timeout_s: float) 
 
 
 def _advice(base: BaseURL, error: OSError) -> str:
-    """What may help where a server ends a TLS connection: without saying why, many want a certificate."""
+    """Return advice on a TLS connection that the server ended: many that do want a client certificate."""
     ends = isinstance(error, ssl.SSLEOFError | ConnectionResetError | BrokenPipeError)
     if base.scheme == "https" and base.tls.client_cert is None and ends:
         return "; if it requires a client certificate, set client_cert= and client_key="

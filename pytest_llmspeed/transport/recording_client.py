@@ -105,7 +105,7 @@ class RecordingClient:
         return _Connection(stamped, self._idle, self._excess)
 
     def parts(self) -> list[Callable[[], Part | None]]:
-        """What takes out of each answer on its way what has come of it; nothing where all hold little."""
+        """Return what takes out of each answer on its way what has come of it; nothing where all hold little."""
         held = sum(connection.held for connection in self._busy)
         return [connection.part for connection in self._busy] if held > MOST_HELD else []
 
@@ -273,7 +273,7 @@ class _Connection:
 
     @property
     def held(self) -> int:
-        """How many reads of the answer on its way are here."""
+        """The number of reads of the current answer that are held here."""
         return len(self._answer.reads) if self._answer else 0
 
     def part(self) -> Part | None:

@@ -130,7 +130,7 @@ def _unreadable(error: Exception) -> str:
 
 
 def _unreadable_form(headers: Mapping[str, str]) -> str:
-    """What the head says of a body that cannot be an answer, empty where it may be one."""
+    """Return what the head says of a body that cannot be an answer, empty where it may be one."""
     coding, kind = headers.get("content-encoding", "identity"), headers.get("content-type", "")
     if coding.lower() != "identity":
         return f"it is encoded ({harmless(coding, 40)}), although no encoding was requested"

@@ -182,7 +182,7 @@ def _progress_on_terminals_only(transformers: Any) -> Iterator[None]:
 
 
 def _weights_of_file(source: ModelSource) -> dict[str, str]:
-    """What is recorded of a .gguf file: its weights become plain ones when they are loaded here."""
+    """Return what is recorded of a .gguf file: its weights become plain ones when they are loaded here."""
     return {"weights": f"{source.gguf_type()}, dequantised"} if source.is_gguf else {}
 
 

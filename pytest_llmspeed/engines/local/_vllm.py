@@ -167,7 +167,7 @@ class VLLMEngine(Engine):
 
 
 def _source(spec: EngineSpec) -> ModelSource:
-    """Where the model is; raises `EngineError` for one that vLLM cannot take."""
+    """Return where the model is; raises `EngineError` for one that vLLM cannot take."""
     source = ModelSource.find(spec.required_model())
     if "gguf_file" in source.arguments:
         raise EngineError(

@@ -109,7 +109,7 @@ class LlamaModel:
 
     @contextmanager
     def _sampler(self, request: Request, *, endless: bool) -> Iterator[Any]:
-        """What picks the next token: the argmax, or by chance with a seed; `endless` never an end."""
+        """Return what picks the next token: the argmax, or by chance with a seed; `endless` never an end."""
         chain = self._c.llama_sampler_chain_init(self._c.llama_sampler_chain_default_params())
         try:
             for sampler in (*self._without_ends(endless), *self._choice(request)):
@@ -169,7 +169,7 @@ class LlamaPieces:
         return self._decoder.decode(self._model.piece(token))
 
     def rest(self) -> str:
-        """What the last tokens would show if no more came: an unfinished character."""
+        """Return what the last tokens would show if no more came: an unfinished character."""
         return self._decoder.decode(b"", final=True)
 
 

@@ -30,7 +30,7 @@ class Pieces(Protocol):
         ...
 
     def rest(self) -> str:
-        """What the last tokens would show if no more came: an unfinished character, most often."""
+        """Return what the last tokens would show if no more came: an unfinished character, most often."""
         ...
 
 
@@ -83,7 +83,7 @@ class Answering:
 
     @property
     def tokens(self) -> int:
-        """How many tokens have come."""
+        """The number of tokens so far."""
         return len(self._yields)
 
     def add(self, token: int) -> None:

@@ -215,6 +215,6 @@ class _Pieces:
         return text
 
     def rest(self) -> str:
-        """What the last tokens would show if no more came: an unfinished character, most often."""
+        """Return what the last tokens would show if no more came: an unfinished character, most often."""
         whole: str = self._tokenizer.decode(self._tokens, skip_special_tokens=True)
         return whole[len(self._shown) :]

@@ -16,7 +16,7 @@ PER_REQUEST_SPECULATION = "per_request_spec_decode_metrics"
 
 
 def argument_problem(spec: EngineSpec, known: type) -> str | None:
-    """What is wrong with a spec's options, None if each is an argument of `known` or our own."""
+    """Return what is wrong with a spec's options, None if each is an argument of `known` or our own."""
     names = {field.name for field in fields(known)} | {"prefix_cache"}
     for option in sorted(spec.options.keys() - names):
         near = get_close_matches(option, names, n=1)
@@ -58,7 +58,7 @@ def precision_that_runs(config: Any, spec: EngineSpec) -> str:
 
 
 def prefix_cache_that_runs(config: Any, spec: EngineSpec) -> str:
-    """How the prefix cache is configured; raises `EngineError` if that is not what was asked for."""
+    """Return how the prefix cache is configured; raises `EngineError` if that is not what was asked for."""
     runs = "warm" if config.cache_config.enable_prefix_caching else "cold"
     asked = spec.options.get("prefix_cache", runs)
     if asked != runs:
@@ -67,7 +67,7 @@ def prefix_cache_that_runs(config: Any, spec: EngineSpec) -> str:
 
 
 def reason(error: Exception) -> str:
-    """What an error of vLLM says, in a line: of a failed validation the first complaint."""
+    """Return what an error of vLLM says, in a line: of a failed validation the first complaint."""
     complaints = getattr(error, "errors", None)
     if callable(complaints) and (first := next(iter(complaints()), None)):
         return str(first["msg"])

@@ -139,7 +139,7 @@ class VLLMAnswer:
             self._add(Event(stamp_s, text=text, tokens=len(self._held)))
 
     def _unfinished(self) -> str:
-        """What the last tokens would show if no more came: half a character, most often."""
+        """Return what the last tokens would show if no more came: half a character, most often."""
         return str(self._tokenizer.decode(self._held, skip_special_tokens=True)) if self._held else ""
 
     def _add(self, event: Event) -> None:

@@ -154,7 +154,7 @@ class ServerEngine(ServedEngine):
 
     @property
     def target(self) -> Target:
-        """Where a load sends its requests."""
+        """The server that a load sends its requests to."""
         return self._client.target
 
     async def completed(self, found: Exchange) -> Exchange:
@@ -165,7 +165,7 @@ class ServerEngine(ServedEngine):
         return await self._with_its_death(found)
 
     async def _with_its_death(self, found: Exchange) -> Exchange:
-        """What failed with how the server ended, if it did: of a connection that broke that is waited for.
+        """Return a failure with the server's end, if it ended; after a broken connection, wait for that.
 
         Not for what began before the server was last seen to have outlived such a failure: a load has many.
         """

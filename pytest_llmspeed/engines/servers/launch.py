@@ -125,7 +125,7 @@ class LaunchRequest:
 
     @property
     def prefix_cache(self) -> str:
-        """Whether the server keeps prefixes of prompts: as asked, else its recipe's default."""
+        """The prefix cache: as requested, else the recipe's default."""
         known = self.recipe.prefix_cache
         asked = self.options.prefix_cache or next(iter(known))
         if asked not in known:
@@ -134,7 +134,7 @@ class LaunchRequest:
 
     @property
     def gpus(self) -> int:
-        """How many GPUs it takes, where it takes any."""
+        """The number of GPUs that it takes; None if it takes none."""
         count = self.spec.options.get("tensor_parallel")
         return count if isinstance(count, int) else 1
 
@@ -206,7 +206,7 @@ def _program(recipe: Recipe, options: ServerOptions, known: Mapping[str, Any]) -
 
 
 def _ways(order: LaunchRequest) -> Iterator[tuple[LaunchFragment, dict[str, Any]]]:
-    """All that is in force for an order, each with what its value stands for."""
+    """Return the fragments in force for a request, each with what its value stands for."""
     recipe, spec = order.recipe, order.spec
     yield recipe.base, {}
     yield recipe.key, {}

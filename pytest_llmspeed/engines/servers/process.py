@@ -118,21 +118,21 @@ class ServerProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """How the server ended, minus its number for a signal; None if it runs, or was ended by us."""
+        """The server's exit code, negative for a signal; None while it runs, or if we stopped it."""
         self._listen(0)
         found = re.search(rb"^exited (-?\d+)$", self._heard, re.MULTILINE)
         return int(found[1]) if found else None
 
     @property
     def log_bytes(self) -> int:
-        """How much the server has written."""
+        """The number of bytes the server has logged."""
         try:
             return self._log.stat().st_size
         except OSError:
             return 0
 
     def log(self, since: int = 0) -> str:
-        """What the server wrote after its first `since` bytes, the end of it, without secrets and colours."""
+        """Return the end of what the server logged after `since` bytes, without secrets and colours."""
         try:
             with self._log.open("rb") as file:
                 file.seek(max(since, self.log_bytes - READ_BYTES))
@@ -167,7 +167,7 @@ class ServerProcess:
 
     @property
     def ending(self) -> str:
-        """How the server ended, in words."""
+        """The server's end in words."""
         code = self.exit_code
         if code is None:
             return "as did its watchdog"
