@@ -132,7 +132,7 @@ class Registry:
         return self.engine(spec.backend).device
 
     def measured_on(self, spec: EngineSpec) -> str | None:
-        """Return what two simultaneous measurements would contend for: the device, or the server's address."""
+        """Return what simultaneous measurements would contend for: the device, or the server's address."""
         return self.device(spec) or server_of(spec.options.get("url"))
 
 

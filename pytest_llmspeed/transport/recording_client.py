@@ -105,7 +105,7 @@ class RecordingClient:
         return _Connection(stamped, self._idle, self._excess)
 
     def parts(self) -> list[Callable[[], Part | None]]:
-        """Return what takes out of each answer on its way what has come of it; nothing where all hold little."""
+        """Return what takes the bytes so far out of each answer in flight; empty if all hold little."""
         held = sum(connection.held for connection in self._busy)
         return [connection.part for connection in self._busy] if held > MOST_HELD else []
 
