@@ -302,9 +302,7 @@ class LLMClient:
     @cached_property
     def _sdk(self) -> SDKClients:
         with self._not_counted():
-            from pytest_llmspeed.sdk.clients import SDKClients, load_sdk
-
-            load_sdk()
+            from pytest_llmspeed.sdk.clients import SDKClients
         return SDKClients(self._engine, self._loop, self._recorder, TIMEOUT_S)
 
     def _rounds_needed(self, label: str | None) -> int:

@@ -1,4 +1,7 @@
-"""The `openai` SDK clients of one test: real ones, on a transport of ours."""
+"""The `openai` SDK clients of one test: real ones, on a transport of ours.
+
+Imports the SDK with what its clients would import at their first call, so `LLMClient` loads this module late.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,10 @@ from contextlib import ExitStack
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+import openai
+import openai.resources.chat
+import openai.resources.responses
 
 from pytest_llmspeed.engines.base import Engine, ServedEngine
 from pytest_llmspeed.errors import hides_our_frames
@@ -25,15 +32,6 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = hides_our_frames
 
-LOADED_AT_FIRST_USE = ("openai", "openai.resources.chat", "openai.resources.responses")
-"""The modules of the SDK that its clients import when they are made, or when first asked for."""
-
-
-def load_sdk() -> None:
-    """Import the SDK with what its clients would import later."""
-    for module in LOADED_AT_FIRST_USE:
-        import_module(module)
-
 
 class SDKClients:
     """Clients whose every call is recorded; made when first asked for, and again if they were closed.
@@ -51,8 +49,6 @@ class SDKClients:
     @property
     def openai(self) -> OpenAI:
         """The client for blocking code; any number of threads may use it."""
-        import openai
-
         if self._openai is None or self._openai.is_closed():
             self._openai = openai.OpenAI(http_client=self.http_client, **self._settings)
         return self._openai
@@ -60,8 +56,6 @@ class SDKClients:
     @property
     def async_openai(self) -> AsyncOpenAI:
         """The client for coroutines, in whichever loop is running."""
-        import openai
-
         if self._async_openai is None or self._async_openai.is_closed():
             self._async_openai = openai.AsyncOpenAI(http_client=self.async_http_client, **self._settings)
         return self._async_openai
@@ -70,8 +64,6 @@ class SDKClients:
     def http_client(self) -> Client:
         """The HTTP client beneath `openai`, for frameworks that want one."""
         if self._http is None or self._http.is_closed:
-            import openai
-
             transport = BlockingTransport(self._adapter, self._loop)
             self._http = openai.DefaultHttpxClient(transport=transport, timeout=self._timeout_s)
         return self._http
@@ -80,8 +72,6 @@ class SDKClients:
     def async_http_client(self) -> AsyncClient:
         """The HTTP client beneath `async_openai`."""
         if self._async_http is None or self._async_http.is_closed:
-            import openai
-
             transport = AsyncTransport(self._adapter, self._loop)
             self._async_http = openai.DefaultAsyncHttpxClient(transport=transport, timeout=self._timeout_s)
         return self._async_http
@@ -136,6 +126,4 @@ class SDKClients:
 
 def httpx_of_the_sdk() -> Any:
     """The module that the installed SDK sends its requests with: httpx2, of older ones httpx."""
-    import openai
-
     return import_module(openai.DefaultHttpxClient.__base__.__module__.partition(".")[0])
