@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -129,7 +130,8 @@ def _loaded(kind: type[Engine], spec: EngineSpec) -> Running:
     engine = kind.start(spec)
     load_s = clock.now_s() - before_s
     give_back_unused()  # what only the load needed does not count as memory of the engine at work
-    return Running(engine, load_s, _watch_of_server(engine) if isinstance(engine, ServedEngine) else memory)
+    is_here = not isinstance(engine, ServedEngine) or engine.root_process == os.getpid()
+    return Running(engine, load_s, memory if is_here else _watch_on_server(engine))
 
 
 @contextmanager
@@ -148,10 +150,9 @@ def _quiet_import() -> Iterator[None]:
         logging.disable(disabled)
 
 
-def _watch_of_server(engine: ServedEngine) -> MemoryWatch | None:
+def _watch_on_server(engine: Engine) -> MemoryWatch | None:
     """Return a watch on a server's own processes, so that clients and load workers here do not count.
 
     None if the server's processes are not known, as in a container.
     """
-    root = engine.root_process
-    return None if root is None else MemoryWatch.of_process(root)
+    return None if engine.root_process is None else MemoryWatch.of_process(engine.root_process)
