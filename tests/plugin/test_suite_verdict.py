@@ -57,6 +57,7 @@ def test_a_shift_of_all_fails_the_run_and_no_test(eight: Project) -> None:
     outcomes = result.parseoutcomes()
     assert outcomes.get("failed", 0) < 8
     assert outcomes["errors"] == 1
+    shows(result, "ERROR pytest-llmspeed - the whole suite is slower")
 
 
 def test_a_shift_of_all_can_be_accepted(eight: Project) -> None:
