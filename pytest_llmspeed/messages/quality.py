@@ -256,4 +256,4 @@ def answers_accepted(prompts: str, accepted: str, findings: Sequence[Explanation
 @words(Reason.CHECK_SKIPPED)
 def check_skipped(prompts: str, number: int, rung: str, because: Explanation) -> str:
     """A check that could not be made for want of what the engine or the store gives."""
-    return f"quality of {prompts!r}: rung {number} ({rung}) is skipped: {because}"
+    return f"quality of {prompts!r}: check {number} ({rung}) is skipped: {because}"

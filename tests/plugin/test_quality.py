@@ -220,7 +220,7 @@ def test_an_engine_without_log_probabilities_skips_that_rung_aloud(capitals: Pro
     result = capitals.run()
     result.assert_outcomes(passed=1)
     assert rungs(capitals)["log-probabilities"] == "skipped"
-    shows(result, "rung 3 (log-probabilities) is skipped: this backend cannot score given tokens")
+    shows(result, "check 3 (log-probabilities) is skipped: this backend cannot score given tokens")
 
 
 def test_without_texts_the_store_keeps_hashes_only(capitals: Project) -> None:

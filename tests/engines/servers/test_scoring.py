@@ -89,7 +89,7 @@ def test_a_server_that_cannot_score_is_passed_over_aloud(stage: Stage, backend: 
     stage.fault(fault)
     result = check(stage, backend=backend)
     result.assert_outcomes(passed=1)
-    shows(result, "rung 3 (log-probabilities) is skipped: this backend cannot score given tokens")
+    shows(result, "check 3 (log-probabilities) is skipped: this backend cannot score given tokens")
 
 
 def test_scores_are_those_that_the_server_lists(loop: LoopThread, server: VLLMServer) -> None:
