@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from smollm2_files import smollm2_folder
+from helpers.smollm2_files import smollm2_folder
 
 from pytest_llmspeed.system.machine import JOB_IDS
 

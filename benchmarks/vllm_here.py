@@ -62,7 +62,7 @@ class VLLM:
 def _saved_model(python: Path) -> str:
     """The folder with the weights of its GGUF file as transformers saves them, made if need be."""
     made = subprocess.run(
-        [python, "-c", "import smollm2_files; print(smollm2_files.smollm2_folder())"],
+        [python, "-c", "from helpers import smollm2_files; print(smollm2_files.smollm2_folder())"],
         cwd=ROOT / "tests",
         stdout=subprocess.PIPE,
         text=True,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
+OPTIONAL = {"vllm", "llama_cpp"}
 SCRIPTS = sorted([*ROOT.glob("benchmarks/**/*.py"), *ROOT.glob(".ci/*.py")])
 
 
@@ -21,3 +23,15 @@ def test_a_script_finds_what_it_imports_of_the_package(script: Path) -> None:
             for alias in node.names:
                 if not hasattr(home, alias.name):
                     import_module(f"{node.module}.{alias.name}")
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_a_script_finds_the_modules_beside_it(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other scripts, and what the tests share; libraries of the engines may be absent."""
+    for folder in (script.parent, ROOT / "tests", ROOT / "benchmarks"):
+        monkeypatch.syspath_prepend(str(folder))
+    for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+        for name in names:
+            assert name.partition(".")[0] in OPTIONAL or find_spec(name) is not None, name
