@@ -28,6 +28,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	MYPYPATH=tests:benchmarks:benchmarks/rules $(BIN)/mypy --explicit-package-bases --follow-imports=silent benchmarks .ci/*.py
 	$(BIN)/lint-imports
 
 $(READY): pyproject.toml constraints.txt

@@ -37,6 +37,7 @@ from pytest_llmspeed.load import run as loads
 from pytest_llmspeed.load.run import Arrivals, ask_load, run_load
 from pytest_llmspeed.load.send_loop import LoadRequest
 from pytest_llmspeed.load.worker_pool import Outcome, run_in_workers
+from pytest_llmspeed.metrics.reasons import Reason
 from pytest_llmspeed.metrics.sample import sample_of
 from pytest_llmspeed.recording.recorder import Recorder
 from pytest_llmspeed.system.event_loop import LoopThread
@@ -249,7 +250,7 @@ def faults(told: Reported, proxy: Proxy, requests: int) -> list[str]:
         f"{len(told.result.samples)} samples": len(told.result.samples) == requests,
         f"the result counts {failures}, its requests {expected}": failures == expected,
         "no answer took as long as the pause": max(told.result.values("e2e_ms")) >= PAUSE_S * 1000,
-        "the loss is not said": any("a part of the load was lost" in said for said in told.result.invalid),
+        "the loss is not said": any(found.reason is Reason.WORKER_LOST for found in told.result.invalid),
     }
     return [fault for fault, holds in checks.items() if not holds]
 

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pytest_llmspeed.messages  # noqa: F401  words what the checks found
 from pytest_llmspeed.engines.base import Engine
 from pytest_llmspeed.quality.answers import Baseline, PlannedCheck, Probed
 from pytest_llmspeed.quality.checks import findings_of
@@ -95,7 +96,7 @@ def summary(found: SetFindings) -> Line:
     return {
         "verdict": found.status.value,
         "failed_rungs": [finding.number for finding in found.failures],
-        "said": [finding.said for finding in found.rungs],
+        "said": [str(finding.explanation) for finding in found.rungs],
     }
 
 

@@ -94,7 +94,7 @@ def cache_off_by_one(engine: TransformersEngine, variant: int) -> Iterator[None]
 
     def shifted(_: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         cache, tokens = options.get("cache") or options.get("past_key_values"), options.get("input_ids")
-        if cache is None or tokens.shape[1] != 1 or not cache.get_seq_length():
+        if cache is None or tokens is None or tokens.shape[1] != 1 or not cache.get_seq_length():
             return arguments, options
         if variant < 2:
             import torch

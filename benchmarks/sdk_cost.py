@@ -149,7 +149,8 @@ def line(title: str, values: Sequence[float], unit: str, scale: float = 1.0) -> 
 def report(pairs: Sequence[tuple[Seen, Seen]]) -> str:
     """Print the figures; return the verdict."""
     ours = [each for _, each in pairs if each.recorded_ms is not None]
-    error_ms = line("TTFT of our record − the server's", [o.recorded_ms - o.true_ms for o in ours], "ms")
+    errors_ms = [o.recorded_ms - o.true_ms for o in ours if o.recorded_ms is not None]
+    error_ms = line("TTFT of our record − the server's", errors_ms, "ms")
     line("TTFT of the caller of ours − the server's", [o.caller_ms - o.true_ms for o in ours], "ms")
     line("TTFT of the caller of plain − the server's", [p.caller_ms - p.true_ms for p, _ in pairs], "ms")
     more = [o.cpu_s / p.cpu_s - 1 for p, o in pairs]
