@@ -33,7 +33,7 @@ from vllm_here import ROOT, VLLM, loaded
 from pytest_llmspeed import EngineSpec, LoadResult, Request, Workload
 from pytest_llmspeed.engines.servers._openai import OpenAIEngine
 from pytest_llmspeed.engines.servers._server import VLLMServer
-from pytest_llmspeed.load import run as loads
+from pytest_llmspeed.load import worker_pool
 from pytest_llmspeed.load.run import Arrivals, ask_load, run_load
 from pytest_llmspeed.load.send_loop import LoadRequest
 from pytest_llmspeed.load.worker_pool import Outcome, run_in_workers
@@ -184,7 +184,7 @@ def signal_all(pids: list[int], number: signal.Signals) -> None:
 def kill_one_of_ours() -> None:
     """Kill one of the processes of the load."""
     found = processes.descendants(os.getpid()).items()
-    os.kill(next(pid for pid, line in found if "load_worker" in line), signal.SIGKILL)
+    os.kill(next(pid for pid, line in found if "load.worker" in line), signal.SIGKILL)
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ def reported(url: str, requests: int, loop: LoopThread) -> Reported:
         outcomes.append(run_in_workers(*asked))
         return outcomes[0]
 
-    with patch.object(loads, "run_in_workers", kept):  # a result does not number its requests; this does
+    with patch.object(worker_pool, "run_in_workers", kept):  # it numbers its requests
         result = run_load(load, engine, loop, Recorder(), None, processes=PROCESSES)
     return Reported(result, [(sent.place, fate_of(sent)) for sent in outcomes[0].sent])
 
