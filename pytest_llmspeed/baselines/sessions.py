@@ -23,10 +23,10 @@ SERIES_METRICS = ("ttft_ms", "ttfo_ms", "tpot_ms", "e2e_ms", "throughput_tps", "
 LEFT_OUT = frozenset({"disturbed", "overlapped"})
 """Flags of requests that are measured, but not compared."""
 GATED = ("ttft_ms", "tpot_ms")
-"""What is always compared."""
+"""The metrics that are always compared."""
 COUNTS = ("output_tokens", "prompt_tokens")
 COUNTED_BY = ("stratum", "error", "flags", "call")
-"""What says whether a request counts, and where."""
+"""The fields that decide whether a request counts, and in which series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Session:
     reason: str | None = None
     gated: tuple[str, ...] = ()
     snapshots: tuple[Mapping[str, Any], ...] = ()
-    """What is stored of the answers to its sets of prompts."""
+    """The stored answers to its prompt sets."""
 
     @property
     def replicate(self) -> str:
@@ -81,7 +81,7 @@ def sessions_of_run(run: Mapping[str, Any]) -> Iterator[Session]:
 
 
 def session_of_test(test: Mapping[str, Any], run: Mapping[str, Any]) -> Session:
-    """Return the session that one test of a report stands for."""
+    """Return one test of a report as a session."""
     accepted, backend, measured = test["accepted"], test["backend"] or {}, test["measurement"]
     return Session(
         identity=test["identity"],

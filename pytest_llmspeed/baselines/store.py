@@ -33,7 +33,7 @@ class Stored:
     problems: tuple[str, ...] = ()
     files: int = 0
     left_out: int = 0
-    """How many run files there are, and how many of them cannot be read."""
+    """The number of run files, and how many of them cannot be read."""
 
     @property
     def is_unreadable(self) -> bool:

@@ -24,7 +24,7 @@ from pytest_llmspeed.regression.session_test import WINDOW
 FIRST_LEVEL = "first"
 """The level of a test before any change was accepted."""
 ANCHOR = 3
-"""So many first sessions of a level are its anchor: creep is seen against them."""
+"""The number of first sessions of a level that form its anchor, against which creep is seen."""
 OLD = timedelta(days=30)
 """From this age on a baseline is told to be old: drivers, images and machines have moved on."""
 
@@ -42,7 +42,7 @@ class Window:
     pending: tuple[Session, ...] = ()
     level: str = FIRST_LEVEL
     differs: tuple[str, ...] = field(default=())
-    """Where the identity exists under another key only: "precision: bf16 → fp16", …"""
+    """The differences, if the test is stored under another key only: "precision: bf16 → fp16", …"""
 
     @property
     def facts(self) -> Mapping[str, Any]:

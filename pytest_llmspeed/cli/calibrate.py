@@ -53,7 +53,7 @@ class CalibratedMetric:
 def run(count: int, arguments: Sequence[str], tell: Callable[[str], None]) -> Result:
     """Run pytest `count` times and return what the sessions say; raises `LLMSpeedError` if a run fails.
 
-    After Ctrl-C, what was done is result_of. `tell` is given a line for each run.
+    After Ctrl-C, what was done is reported. `tell` is given a line for each run.
     """
     runs: list[list[Measured]] = []
     try:
@@ -222,7 +222,7 @@ def _summary(findings: Sequence[CalibratedMetric], runs: int, failed: int) -> It
 
 
 def _halving(needed: Sequence[int | None]) -> Iterator[str]:
-    """Return how many stored sessions would halve what is seen, and what helps where none would."""
+    """Yield how many stored sessions would halve what is seen, and what helps where none would."""
     known = [sessions for sessions in needed if sessions]
     if known:
         yield (

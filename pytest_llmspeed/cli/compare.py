@@ -158,7 +158,7 @@ def _nothing_in_common(before: ReportSet, after: ReportSet, pairing: Pairing) ->
 
 
 def _sentences(judged: ComparedTest) -> Iterator[str]:
-    """Return what is to be sentence of a pair beside its rows in the table."""
+    """Yield the sentences on a pair that its rows in the table do not show."""
     if len(judged.records) > 1:
         words = Counter(str(record.verdict) for record in judged.records)
         verdicts = ", ".join(f"{count} {word}" for word, count in words.items())

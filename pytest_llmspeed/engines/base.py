@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 ANY_OPTION = frozenset({"*"})
-"""What an engine declares as `options` that takes whatever its library takes (no library takes a `url`)."""
+"""The `options` of an engine that passes every option to its library (no library takes a `url`)."""
 
 
 @dataclass(frozen=True, slots=True)

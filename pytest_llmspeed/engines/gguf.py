@@ -25,7 +25,7 @@ TYPES = {number: name for number, name in enumerate(NAMES.split()) if name != "-
 SAME = {"fp32": "f32", "fp16": "f16"}
 """The words that other engines have for a type of GGUF."""
 PRECISIONS = (*SAME, *TYPES.values())
-"""What an engine that runs a file as it is can be asked for."""
+"""The precisions that an engine accepts if it runs a file unchanged."""
 
 
 def checked(path: Path, asked: str, name: str | None) -> str:

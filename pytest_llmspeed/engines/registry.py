@@ -147,7 +147,7 @@ def _start_problem(engine: type[Engine], spec: EngineSpec) -> str | None:
 
 
 def _cache_problems(engine: type[Engine], spec: EngineSpec) -> Iterator[str]:
-    """Return what is wrong with `prefix_cache=` for an engine that says in `prefix_caches` what it can do."""
+    """Yield what is wrong with `prefix_cache=` for an engine that says in `prefix_caches` what it can do."""
     known, asked = engine.prefix_caches, spec.options.get("prefix_cache")
     if known is not None and asked is not None and asked not in known:
         yield f"backend {spec.backend!r} has no prefix_cache={asked!r}; known: {', '.join(known)}"

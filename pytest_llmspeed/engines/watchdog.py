@@ -36,7 +36,7 @@ POLL_S = 0.3
 LOOK_S = 0.02
 KILL_S = 10.0
 TIDY_S = 3.0
-"""How long what tidies up after killed processes may take."""
+"""The longest that cleaning up after killed processes may take."""
 TRACKER = b"multiprocessing.resource_tracker"
 """It removes the shared memory that killed processes leave, and ends by itself."""
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)

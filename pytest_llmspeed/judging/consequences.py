@@ -65,7 +65,7 @@ def problems_of(
 
 
 def advice_on(record: TestRecord, case: Case, policy: Policy, accepted: str | None) -> Iterator[Explanation]:
-    """Yield what is said of a record whose problems are known: comparison, baseline, requests, budgets."""
+    """Yield the advice on a record whose problems are known: comparison, baseline, requests, budgets."""
     worst = _worst(record)
     if accepted is None and worst is not None:
         yield from _on_worst(record, worst, case, policy)
@@ -83,7 +83,7 @@ def advice_on(record: TestRecord, case: Case, policy: Policy, accepted: str | No
 
 
 def _on_worst(record: TestRecord, worst: Comparison, case: Case, policy: Policy) -> Iterator[Explanation]:
-    """Return what to do about the comparison that speaks for the test, unless a problem says it already."""
+    """Yield what to do about the comparison that speaks for the test, unless a problem says it already."""
     if worst.verdict is Verdict.SLOWER:
         yield Reason.HOW_TO_ACCEPT()
         return
@@ -134,7 +134,7 @@ def _lacks_baseline(comparison: Comparison, case: Case) -> bool:
 def _on_comparison(
     record: TestRecord, comparison: Comparison, case: Case, *, storing: bool
 ) -> Explanation | None:
-    """Return what is to be said of a comparison; a run that is `storing` is not told to store."""
+    """Return the advice on a comparison; a run that is `storing` needs none to store."""
     if comparison.verdict is Verdict.INCONCLUSIVE:
         return _undecided(record, comparison)
     if comparison.verdict is Verdict.SUSPECT:
@@ -165,7 +165,7 @@ def _incomparable(comparison: Comparison, case: Case, *, storing: bool) -> Expla
 
 
 def _about_the_requests(record: TestRecord) -> Iterator[Explanation]:
-    """Return what to say of requests that were not the work asked for, or whose times are partly our own."""
+    """Yield remarks on requests that did other work than asked, or whose times are partly our own."""
     samples = record.measurement.samples
     if lagged := sum("client_lag" in sample.flags for sample in samples):
         yield Reason.CLIENT_LAG(lagged=lagged, total=len(samples))

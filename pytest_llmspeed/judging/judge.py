@@ -53,7 +53,7 @@ def _without_requests(record: TestRecord, case: Case, policy: Policy) -> TestRec
 
 
 def _invalid(record: TestRecord, case: Case) -> Iterator[Explanation]:
-    """Return why the speed of this run says nothing."""
+    """Yield why the speed of this run says nothing."""
     counted = record.measurement.counted
     allowed = {budget.label for budget in case.budgets if budget.metric.name == "error_rate"}
     failed = [s for s in counted if not s.ok and not allowed & {None, s.label}]

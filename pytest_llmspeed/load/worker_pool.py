@@ -28,17 +28,17 @@ from pytest_llmspeed.transport.target import Target
 __tracebackhide__ = hides_our_frames
 
 STREAMS_A_WORKER = 512
-"""So many streams at 50 tokens/s take about a third of a core."""
+"""The number of streams at 50 tokens/s that take about a third of a core."""
 REQUESTS_A_WORKER_S = 400
 START_IN_S = 0.02
 SILENT_S = 30.0
 """A worker says every second that it is alive; after so long without a word it is ended."""
 STOP_S = 5.0
-"""How long workers have to hand back what they hold once their input is closed."""
+"""How long workers may take to return their results once their input is closed."""
 POLL_S = 0.5
 READ_SIZE = 1 << 20
 LAST_WORDS = 1 << 16
-"""Of what a worker writes to its standard error so many bytes are kept."""
+"""The number of bytes kept of a worker's standard error."""
 
 
 @dataclass(slots=True)

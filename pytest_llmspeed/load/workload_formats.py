@@ -150,7 +150,7 @@ def _system(row: FileRow) -> tuple[Mapping[str, Any], ...]:
 
 
 def _shared_turns(row: FileRow, reading: Reading) -> Iterator[Turn]:
-    """Return what people said in a ShareGPT conversation; a system text goes before the first."""
+    """Yield what people said in a ShareGPT conversation; a system text goes before the first."""
     messages = row.fields["conversations"]
     if not isinstance(messages, list):
         raise row.refused("conversations", "it is not a list")

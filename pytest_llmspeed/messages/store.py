@@ -10,7 +10,7 @@ from pytest_llmspeed.metrics.reasons import Reason, words
 
 NOT_UPDATED = "baseline not updated"
 NAMED = 3
-"""So many tests are named in one line; of more, the number is given."""
+"""The most tests that one line names; for more, it gives their number."""
 
 
 def update_outcome(stored: int, refused: Mapping[str, Sequence[str]]) -> str:

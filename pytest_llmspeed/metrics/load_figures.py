@@ -26,7 +26,7 @@ from pytest_llmspeed.metrics.sample import Sample
 BLOCKS = 10
 BLOCK_MEDIANS = ("ttft_ms", "ttfo_ms", "tpot_ms", "e2e_ms")
 REACHED = 0.99
-"""Of the asked concurrency so much has to be reached at least once."""
+"""The share of the requested concurrency that must be reached at least once."""
 STRETCH = 1.05
 """A load may take so many times as long as its answers needed."""
 BUSY = 0.9

@@ -14,7 +14,7 @@ from pytest_llmspeed.metrics.summary import Summary, quantile, spelled_out, summ
 from pytest_llmspeed.system.neighbours import Neighbour
 
 LEAST_QUIET = 5
-"""So many undisturbed requests are enough to leave the disturbed ones out."""
+"""The number of undisturbed requests that is enough to leave out the disturbed ones."""
 SPECULATION = ("acceptance_rate", "tokens_per_step")
 WHOLE_LOAD = ("throughput_tps", "requests_per_s")
 """Metrics that a load has one figure of, from its whole window."""

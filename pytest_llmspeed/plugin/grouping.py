@@ -104,7 +104,7 @@ def _units(items: Sequence[pytest.Item], levels: Sequence[tuple[str, bool]]) -> 
 
 
 def _shared(item: pytest.Item, scope: str, by_value: bool) -> Iterator[Hashable]:
-    """Return what names the instances of a scope's fixtures that a test uses."""
+    """Yield what names the instances of a scope's fixtures that a test uses."""
     values: Mapping[str, int] = getattr(getattr(item, "callspec", None), "indices", {})
     for definition in fixtures_of(item):
         if definition.scope != scope:

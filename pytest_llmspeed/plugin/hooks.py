@@ -37,7 +37,7 @@ __all__ = ["_llmspeed_backend", "llm_backend", "llm_backend_options", "llm_clien
 NARROWING = ("lf", "keyword", "markexpr", "deselect", "ignore", "ignore_glob")
 """Options of pytest that leave tests out."""
 COLLECTED = "llmspeed_collected"
-"""What a worker tells of the tests that it collected."""
+"""The key under which a worker reports the tests it collected."""
 MARKERS = (
     "llm_backend(name, model=, precision=, **engine_options): the engine that a test runs on",
     "llm_budget(**limits): limits such as ttft_ms=300, tpot_p95_ms=40, throughput_tps=25, error_rate=0",
@@ -257,7 +257,8 @@ class LLMSpeed:
         if self.is_used:
             wrong = self._mistakes if self.config.option.collectonly else []
             options.show(self.run, terminalreporter, wrong)
-        options.count_as_errors(terminalreporter, self._failures)
+        if self._failures:
+            options.count_as_errors(terminalreporter, self._failures)
 
     def pytest_unconfigure(self) -> None:
         if self.is_used:

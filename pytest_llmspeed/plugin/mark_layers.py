@@ -66,7 +66,7 @@ def _of_item(item: pytest.Item, at_setup: Sequence[pytest.Mark] | None) -> Itera
 
 
 def _written(node: Any) -> Iterator[Layer]:
-    """Return what is written at a class and at each of its bases, or at a module."""
+    """Yield what is written at a class and at each of its bases, or at a module."""
     if isinstance(node, pytest.Class):
         for kind in node.obj.__mro__:
             yield _pytestmark(kind.__dict__.get("pytestmark"))

@@ -89,7 +89,7 @@ def _asks_for_client(item: pytest.Item) -> bool:
 
 
 def _about_parameters(item: pytest.Item) -> Iterator[str]:
-    """Return what is wrong with a test that chooses its engine in another way than by marks and settings."""
+    """Yield what is wrong with a test that chooses its engine in another way than by marks and settings."""
     callspec = getattr(item, "callspec", None)
     values = callspec.params if callspec is not None else {}
     for fixture in (CLIENT, BACKEND, OPTIONS):
@@ -184,7 +184,7 @@ def _some_of(nodeids: Sequence[str]) -> str:
 
 
 def late_problems(item: pytest.Item, state: TestState) -> Iterator[str]:
-    """Return what marks ask of a test, now that its body has ended, that could not be done."""
+    """Yield what marks ask of a test, now that its body has ended, that could not be done."""
     yield from state.plan.problems
     if state.leased is not None and state.plan.choice != state.leased:
         yield (

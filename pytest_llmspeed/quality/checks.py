@@ -1,4 +1,4 @@
-"""A check and its baseline → what each rung found. Decides; `messages.quality` words it."""
+"""A set's answers and their baseline → the finding of each check. Decides; `messages.quality` words it."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class _Pair:
 
 @dataclass(frozen=True)
 class _Check:
-    """A check as the rungs see it."""
+    """A checked set of prompts, as each check sees it."""
 
     probed: Probed
 
@@ -133,7 +133,7 @@ class _Check:
 
 
 def findings_of(probed: Probed) -> SetFindings:
-    """Return what the rungs of a check found, in order."""
+    """Return the finding of each check, in order."""
     check = _Check(probed)
     rungs = (_contracts(check), _consistency(check), _logprobs(check), _divergence(check), _score(check))
     return SetFindings(probed.now.name, rungs, tuple(pair.line for pair in check.pairs))

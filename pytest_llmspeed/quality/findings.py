@@ -1,4 +1,4 @@
-"""What the rungs of a quality check found, and their one shape in reports and between processes."""
+"""The findings of a quality check, and their one shape in reports and between processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_llmspeed.metrics.reasons import Explanation, Reason
 
 
 class QualityStatus(StrEnum):
-    """What a rung, or a whole check, came to. From the gravest to the mildest."""
+    """The status of one check, or of all checks of a set, from the gravest to the mildest."""
 
     FAILED = "failed"
     SUSPECT = "suspect"
@@ -26,7 +26,7 @@ CONTRACTS, CONSISTENCY, LOGPROBS, DIVERGENCE, SCORE = RUNGS
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one rung found: a status, the reason for it, and the figures behind both.
+    """The finding of one check: a status, the reason for it, and the figures behind both.
 
     `by_limit` marks a failure of a limit of the user's, or for want of answers: it cannot be accepted.
     """
@@ -73,7 +73,7 @@ class AnswerLine:
 
 @dataclass(frozen=True, slots=True)
 class SetFindings:
-    """What was found of one set of prompts: its rungs in order, its answers, and a status for the whole.
+    """The findings on one set of prompts: its checks in order, its answers, and a status for the whole.
 
     `accepted` is the reason that a change was accepted with.
     """
@@ -94,7 +94,7 @@ class SetFindings:
 
     @property
     def failures(self) -> tuple[Finding, ...]:
-        """The rungs that failed."""
+        """The checks that failed."""
         return tuple(finding for finding in self.rungs if finding.status is QualityStatus.FAILED)
 
     @property

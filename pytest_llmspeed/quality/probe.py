@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 TIMEOUT_S = 300.0
 WIDEST = 8
-"""So many requests at once show what company does to an answer."""
+"""The concurrency at which answers are checked for the effect of other requests."""
 NOISE_TOKENS = 512
 """Once answers of so many tokens are scored again, the noise is known: it is the same in the others."""
 

@@ -14,13 +14,13 @@ from statistics import fmean
 from pytest_llmspeed.engines.token_scores import TokenScores
 
 STORED_TOP = 8
-"""So many of the likeliest tokens of each position are kept with a baseline."""
+"""The number of likeliest tokens per position that a baseline keeps."""
 ASKED_TOP = 20
-"""So many are asked of an engine: a baseline's eight are then nearly always among them."""
+"""The number requested from an engine, so that it nearly always covers the baseline's eight."""
 LEAST_LOGPROB = -1e4
-"""What no 16-bit float can hold is as good as impossible."""
+"""A log-probability beyond the range of 16-bit floats counts as impossible."""
 LEAST_SHARE = 1e-7
-"""What is left for all other tokens is taken for at least this much: less is rounding."""
+"""The least probability assumed for all other tokens together; anything less is rounding."""
 
 Top = Sequence[tuple[int, float]]
 """The likeliest tokens of one position with their log-probabilities, likeliest first."""

@@ -6,7 +6,7 @@ from pytest_llmspeed.quality.answers import NoiseFloor
 
 MANTISSA_BITS = {"fp32": 23, "fp16": 10, "bf16": 7}
 COARSEST = "bf16"
-"""What quantised models compute in is at least as fine as this."""
+"""The coarsest precision that quantised models compute in."""
 LOGIT_EXPONENT = 4
 """The logits that decide lie between 2^4 and 2^5 in most language models."""
 ULPS = 2

@@ -17,7 +17,7 @@ RETAKES = 2
 
 
 AUTO_STOPS = (5, 10, 20, 40)
-"""Where `rounds="auto"` looks whether it may stop."""
+"""The numbers of rounds at which `rounds="auto"` checks whether it may stop."""
 
 
 def rounds(

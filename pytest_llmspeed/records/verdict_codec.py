@@ -16,6 +16,10 @@ from pytest_llmspeed.records.sample_codec import rounded
 from pytest_llmspeed.regression.verdicts import Comparison, Verdict
 
 
+UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+"""Errors of reading or wording what a later version wrote, or somebody edited."""
+
+
 def explanation_to_builtins(explanation: Explanation) -> dict[str, Any]:
     """Return the code, the figures and the sentence of an explanation."""
     return {
@@ -33,13 +37,7 @@ def explanation_from_builtins(shown: str | Mapping[str, Any]) -> Explanation:
         figures = {name: _read(name, value) for name, value in shown["figures"].items()}
         explanation = Explanation(Reason(shown["reason"]), figures)
         str(explanation)
-    except (
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        ArithmeticError,
-    ):  # a later version, an edited file
+    except UNREADABLE:
         return Reason.AS_WRITTEN(text=shown["sentence"])
     return explanation
 

@@ -49,7 +49,7 @@ FLAG_P = 0.01
 FAMILY_P = 0.05
 SUSPECT_P = 0.05
 LEAST_PENDING = 2
-"""So many suspect sessions just before a flagged one are evidence: with it, three in a row."""
+"""The number of suspect sessions just before a flagged one that count as evidence: three in a row."""
 MOOD_OF_A_DAY = 0.5
 """Assumed correlation between the moods of sessions of one day: less than a day apart they repeat less."""
 TAIL_FACTOR, TAIL_QUANTILE, TAIL_P = 1.10, 0.95, 0.02

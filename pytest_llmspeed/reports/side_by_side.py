@@ -11,7 +11,7 @@ from pytest_llmspeed.reports.rows import DASH, AddressedSentence, once
 
 HEADERS = ("test", "engine", "TTFT", "TPOT", "throughput", "memory", "start")
 FEW_TESTS = 3
-"""Of more tests than this only the figures of all together are shown, unless all rows are asked for."""
+"""Above this number of tests, only their combined figures are shown unless all rows are requested."""
 
 Cells = tuple[str, ...]
 

@@ -100,7 +100,7 @@ class Output:
         """Sentences on files that could not be read or written, and on stored tests that are gone."""
         sentences = [store.gone(lost)] if (lost := self._gone()) else []
         if self.stored_files and (repeats := self._results.repeats()):
-            sentences.append(run_messages.same_job(repeats, self._results.finished.job))
+            sentences.append(run_messages.same_job(repeats, self._results.facts.job))
         if self._settings.rounds is not None and self._results.records:
             sentences.append(run_messages.smoke_run(self._settings.rounds))
         untold = [self._not_stored] if self._not_stored and not self._write_problems else []

@@ -41,7 +41,7 @@ class Results:
         not_counted: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._settings = settings
-        self._facts = facts
+        self.facts = facts
         self.history = History(store, not_counted)
         self.records: dict[str, TestRecord] = {}
         self.failed: dict[str, str] = {}
@@ -124,13 +124,13 @@ class Results:
 
     def _hold(self, record: TestRecord) -> tuple[Window, Session]:
         """The stored sessions that a test is held against, and itself as a session."""
-        return self.history.window(record), session_of_record(record, self._facts)
+        return self.history.window(record), session_of_record(record, self.facts)
 
     @property
     def finished(self) -> RunRecord:
         """The record of this run with all its tests."""
         tests = (self._accepted(self._after_all(record)) for record in self.records.values())
-        return replace(self._facts, tests=tuple(tests), suite=self.suite)
+        return replace(self.facts, tests=tuple(tests), suite=self.suite)
 
     def _accepted(self, test: TestRecord) -> TestRecord:
         """The test, accepted if it is of a suite whose slowdown was, and has no problem of its own."""

@@ -26,10 +26,10 @@ from pytest_llmspeed.transport.parser import TransportError
 __tracebackhide__ = hides_our_frames
 
 AZURE = "/openai/"
-"""Where an `AzureOpenAI` client sends its calls, whatever path its server was configured with."""
+"""The path an `AzureOpenAI` client sends its calls to, whatever its server's own path."""
 MOST_UNREAD = 8 * 2**20
 CLOSE_S = 5.0
-"""How long the end of a client waits for the calls that it cancels."""
+"""How long closing a client waits for the calls that it cancels."""
 
 
 @dataclass(frozen=True, slots=True)

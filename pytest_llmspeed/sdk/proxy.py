@@ -26,9 +26,9 @@ from pytest_llmspeed.transport.timestamps import KERNEL_STAMPS
 __tracebackhide__ = hides_our_frames
 
 NO_KEY = "no-key"
-"""What SDK clients are given where the server has no key: they insist on one. It is not sent."""
+"""The key given to SDK clients, which insist on one, if the server has none. It is not sent."""
 DRAIN_S = 0.25
-"""How long a stream whose caller has seen enough may take to end by itself."""
+"""How long a stream may take to end by itself after its caller stopped reading."""
 PAUSE_S = 0.01
 SLACK = 0.1
 """By this share a time-out may be late: timers are not set anew for each chunk."""

@@ -42,7 +42,7 @@ NEUTRAL: dict[str, Any] = {
     "tool_choice": "auto",
     "tools": [],
 }
-"""What frameworks write out although it is the protocol's default."""
+"""Fields that frameworks send although they are the protocol's defaults."""
 DEFAULT_TEMPERATURE = 1.0
 RETRIES = "x-stainless-retry-count"
 

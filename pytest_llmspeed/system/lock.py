@@ -29,9 +29,9 @@ POLL_S = 0.05
 PATIENCE_S = 2.0
 """How long to wait before reporting who holds the device."""
 LIMIT_S = 1800.0
-"""How long one and the same holder is waited for, unless a setting says otherwise."""
+"""The default limit on waiting for one holder."""
 STOPPED_S = 10.0
-"""How long a holder that is stopped (Ctrl-Z, SIGSTOP) is waited for."""
+"""How long to wait for a stopped holder (Ctrl-Z, SIGSTOP)."""
 SETTING = "llmspeed_lock_timeout_s"
 FOLDER_VARIABLE = "LLMSPEED_LOCK_FOLDER"
 

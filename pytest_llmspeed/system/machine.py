@@ -47,7 +47,7 @@ JOB_IDS = (
     JobId("BUILD_NUMBER", ("TEAMCITY_BUILDCONF_NAME",), only_with="TEAMCITY_VERSION"),
     JobId("BUILD_TAG", only_with="JENKINS_URL"),
 )
-"""Where CI systems put the id of the running job; the first that is set counts."""
+"""The variables in which CI systems put the id of the running job; the first one set counts."""
 
 
 @cache

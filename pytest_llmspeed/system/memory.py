@@ -18,7 +18,7 @@ from typing import Any
 from pytest_llmspeed.system import processes
 
 FORGET_PEAK = "5"
-"""What the kernel takes in clear_refs to let the peak begin anew at what is resident now."""
+"""The value that, written to clear_refs, resets the peak to what is resident now."""
 MIB = 2**20
 
 

@@ -16,7 +16,7 @@ from pytest_llmspeed.transport.tls import TLS, why_not_connected
 EXAMPLE = "http://127.0.0.1:8000/v1"
 PORTS = {"http": 80, "https": 443}
 ENDPOINTS = ("/chat/completions", "/completions", "/responses", "/embeddings", "/models")
-"""What may stand behind the base address, in documentation and in what is pasted from there."""
+"""Endpoint paths that documentation shows after the base address, and that users paste."""
 SHOWN_PARAMETERS = frozenset({"api-version", "api_version", "version"})
 """Parameters of a query whose values are not secret; of any other a value may be a key."""
 VERSION = re.compile(r"(/v1)+$")

@@ -9,7 +9,7 @@ from operator import sub
 LEAST_S, MOST_S = 0.0005, 0.002
 SHARE = 0.1
 FEWEST = 8
-"""Of an answer in fewer pieces than this nothing is learned."""
+"""The least number of pieces in an answer that pacing learns from."""
 RECENT = 64
 
 

@@ -38,7 +38,7 @@ HELD_BACK = 4
 LEAST_PART, MOST_HELD = 16, 8192
 """So many reads are worth being taken out of an answer; so many of all answers together are not."""
 MOST_HANDED_OVER = 8 * MIB
-"""Of an answer that grows beyond this no more is handed over: it may turn out to be endless."""
+"""The size beyond which an answer is no longer handed over in parts: it may be endless."""
 MOST_EXCESS = MOST_ANSWER - MOST_HANDED_OVER
 """What the answers on their way may hold beyond that, all together: a single one grows to its own limit."""
 

@@ -35,7 +35,7 @@ PARTS = {
     "summary_text": "reasoning",
 }
 OF_TOOLS = frozenset({"output", "outputs", "results", "error", "environment", "container_id"})
-"""What a tool answered, and where it ran: fields of its call that the model did not write."""
+"""Fields of a tool call that the model did not write: its result, and where it ran."""
 NOT_WRITTEN = frozenset({"mcp_list_tools", "compaction"})
 """Items that hold nothing that the model wrote."""
 

@@ -17,7 +17,7 @@ from pytest_llmspeed.transport.response_reader import AnswerBytes
 __tracebackhide__ = hides_our_frames
 
 DRAIN_S = 0.25
-"""How long after [DONE] the end of the response may take before its connection is given up."""
+"""How long the end of the response may take after [DONE] before the connection is dropped."""
 
 
 async def ask(

@@ -50,4 +50,4 @@ class VendorFields:
 
 
 PROTOCOL_ONLY = VendorFields("", seeded=False)
-"""Of a server that is not known: a field that it does not know may be an error."""
+"""For unknown servers, which may reject fields they do not know."""

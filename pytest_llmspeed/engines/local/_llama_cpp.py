@@ -24,13 +24,13 @@ from pytest_llmspeed.system.environment import Hardware
 
 INSTALL = "pip install 'pytest-llmspeed[llama-cpp]'"
 CONTEXT = 8192
-"""How many tokens of context are made room for, where the model has as many and nothing else is asked."""
+"""The default context length in tokens, if the model supports it."""
 ARGUMENTS = frozenset(
     {"n_ctx", "n_batch", "n_ubatch", "n_threads", "n_threads_batch", "n_gpu_layers", "main_gpu"}
     | {"split_mode", "tensor_split", "flash_attn", "offload_kqv", "op_offload", "swa_full", "type_k"}
     | {"type_v", "use_mmap", "use_mlock", "numa", "kv_overrides", "rope_freq_base", "rope_freq_scale"}
 )
-"""What of `llama_cpp.Llama` may be set by its own name: all that bears on memory and speed."""
+"""The arguments of `llama_cpp.Llama` that may be set as options: those that affect memory and speed."""
 
 
 class LlamaCppEngine(Engine):

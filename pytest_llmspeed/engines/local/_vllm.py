@@ -34,7 +34,7 @@ from pytest_llmspeed.system.environment import Hardware
 
 INSTALL = "pip install 'pytest-llmspeed[vllm]'"
 END_S = 10.0
-"""How long the engine's processes may take to end after they were told to."""
+"""The longest the engine's processes may take to exit when asked to."""
 
 
 class VLLMEngine(Engine):

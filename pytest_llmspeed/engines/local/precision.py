@@ -23,7 +23,7 @@ LIBRARIES = {
 QUANTISED = tuple(LIBRARIES)
 COMPUTED_IN = "bf16"
 GROUP = 32
-"""So many weights of a row share a scale in int4, as in the four-bit types of GGUF."""
+"""The number of weights in a row that share an int4 scale, as in the four-bit types of GGUF."""
 INSTALL = "pip install 'pytest-llmspeed[quantization]'"
 
 

@@ -20,7 +20,7 @@ from pytest_llmspeed.engines.local.token_stream import (
 from pytest_llmspeed.metrics.exchange import Exchange, Request
 
 KEPT_DEFAULTS = ("bos_token_id", "eos_token_id", "pad_token_id", "cache_implementation")
-"""What of a model's own generation config stays in force."""
+"""The fields of a model's own generation config that stay in force."""
 STRETCHED = ("yarn", "linear", "dynamic")
 """Kinds of rotary embedding that reach further than `max_position_embeddings`, by their factor."""
 UNLIMITED = 4096

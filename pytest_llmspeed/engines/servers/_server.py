@@ -42,9 +42,9 @@ from pytest_llmspeed.transport.target import Target
 __tracebackhide__ = hides_our_frames
 
 NOWHERE = LaunchPlace(port=1, key="", folder="", container="")
-"""Where a server would be started whose command is only looked at."""
+"""A placeholder for the place of a server whose command is only checked."""
 LAST_WORDS_S = 0.5
-"""How long after a failed request it is waited for the news that the server has ended."""
+"""How long to wait, after a failed request, for news that the server has exited."""
 
 
 class ServerEngine(ServedEngine):

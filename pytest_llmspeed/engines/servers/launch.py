@@ -206,7 +206,7 @@ def _program(recipe: Recipe, options: ServerOptions, known: Mapping[str, Any]) -
 
 
 def _ways(order: LaunchRequest) -> Iterator[tuple[LaunchFragment, dict[str, Any]]]:
-    """Return the fragments in force for a request, each with what its value stands for."""
+    """Yield the fragments in force for a request, each with what its value stands for."""
     recipe, spec = order.recipe, order.spec
     yield recipe.base, {}
     yield recipe.key, {}

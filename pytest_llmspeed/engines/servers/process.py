@@ -29,7 +29,7 @@ from pytest_llmspeed.text.secret import Secret, masked, names_a_secret, secret_v
 __tracebackhide__ = hides_our_frames
 
 GRACE_S = 5.0
-"""How long a server that was asked to end may take before it is killed."""
+"""How long a server may take to exit when asked before it is killed."""
 WATCHDOG_S = 60.0
 """How long the watchdog may take to start, and to end the server beyond that grace."""
 LOOK_S, LONGEST_LOOK_S = 0.05, 1.0
