@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
+import pytest_llmspeed.messages  # noqa: F401  so that results print as sentences
 from pytest_llmspeed.engines.base import Engine
 from pytest_llmspeed.errors import GenerationError, SettingsError, did_you_mean, hides_our_frames
 from pytest_llmspeed.load.arrivals import Rate

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -75,3 +77,13 @@ def test_the_defaults_are_those_of_the_documentation(loop: LoopThread) -> None:
 def test_no_call_has_an_option_of_a_request_as_a_parameter_of_its_own(call: str) -> None:
     """They are written once, in `RequestOptions`."""
     assert not inspect.signature(getattr(LLMClient, call)).parameters.keys() & RequestOptions.__annotations__
+
+
+def test_a_result_prints_as_sentences_whoever_made_it() -> None:
+    """The client is enough: no report needs to have been written before."""
+    code = (
+        "import pytest_llmspeed.client; from pytest_llmspeed.metrics.reasons import Reason; "
+        "print(Reason.CLIENT_BUSY(share=0.95))"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.startswith("the client itself used 95% of a core")

@@ -15,7 +15,6 @@ from pytest_llmspeed.metrics.reasons import Explanation, Reason
 from pytest_llmspeed.records.sample_codec import rounded
 from pytest_llmspeed.regression.verdicts import Comparison, Verdict
 
-
 UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 """Errors of reading or wording what a later version wrote, or somebody edited."""
 
