@@ -336,7 +336,7 @@ def _request(prompt: Prompt, options: RequestOptions) -> Request:
     """Return the request that a call's arguments describe; raises `SettingsError` for senseless ones."""
     if unknown := sorted(options.keys() - RequestOptions.__annotations__):
         known = did_you_mean(unknown[0], RequestOptions.__annotations__)
-        raise TypeError(f"a request has no option {unknown[0]!r}; {known}")
+        raise SettingsError(f"a request has no option {unknown[0]!r}; {known}")
     extra_body = options.get("extra_body") or {}
     if LABEL_FIELD in extra_body:
         raise SettingsError(f"extra_body={{{LABEL_FIELD!r}: …}} is for SDK clients: here, use label=")

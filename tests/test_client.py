@@ -13,6 +13,7 @@ from helpers.scripted_engine import CrowdEngine
 
 from pytest_llmspeed.client import LLMClient, RequestOptions
 from pytest_llmspeed.engines.base import EngineSpec
+from pytest_llmspeed.errors import SettingsError
 from pytest_llmspeed.metrics.exchange import Exchange, Request
 from pytest_llmspeed.recording.recorder import Recorder
 from pytest_llmspeed.system.event_loop import LoopThread
@@ -62,7 +63,7 @@ def test_every_call_takes_all_the_options_of_a_request(loop: LoopThread, call: s
 @pytest.mark.parametrize("call", CALLS)
 def test_an_unknown_option_names_the_nearest_one(loop: LoopThread, call: str) -> None:
     """Before anything is sent."""
-    with pytest.raises(TypeError, match="no option 'max_token'; did you mean 'max_tokens'"):
+    with pytest.raises(SettingsError, match="no option 'max_token'; did you mean 'max_tokens'"):
         asked(loop, call, max_token=7)
 
 

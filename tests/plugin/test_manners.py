@@ -241,3 +241,12 @@ def test_a_plain_suite_imports_nothing_more(project: Project) -> None:
     (project.path / "conftest.py").unlink()
     (project.path / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
     project.pytester.runpytest_subprocess().assert_outcomes(passed=2)
+
+
+def test_a_wrong_option_of_a_call_is_shown_at_the_line_of_the_test(project: Project) -> None:
+    """One sentence that names the nearest option, and no line of ours."""
+    project.write("def test_it(llm_client): llm_client.measure('x', max_token=3)")
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    shows(result, "SettingsError: a request has no option 'max_token'; did you mean 'max_tokens'?")
+    assert "pytest_llmspeed/" not in result.stdout.str()
