@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pytest_llmspeed.baselines.report_set import Measured, budgets_of, read_reports
 from pytest_llmspeed.baselines.sessions import Series
 from pytest_llmspeed.baselines.stored_tests import slot_of
-from pytest_llmspeed.cli.inputs import Measured, budgets_of, read_reports
 from pytest_llmspeed.cli.output import Result, counted, named_once, table
 from pytest_llmspeed.errors import LLMSpeedError
 from pytest_llmspeed.judging.comparing import compared_metrics

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pytest_llmspeed.baselines.report_set import Measured, ReportSet, budgets_of, read_reports
 from pytest_llmspeed.baselines.sessions import Series, Session
 from pytest_llmspeed.baselines.stored_tests import Pair, Pairing, paired, slot_of, stored_tests
 from pytest_llmspeed.baselines.window import Window, gated_comparisons, window
-from pytest_llmspeed.cli.inputs import Measured, ReportSet, budgets_of, read_reports
 from pytest_llmspeed.cli.output import Result, counted, listed
 from pytest_llmspeed.errors import StoreError
 from pytest_llmspeed.judging.case import Case, Policy

@@ -9,8 +9,8 @@ import sys
 import pytest
 from helpers.reports import CHAT, SHAPE, a_run, a_test
 
+from pytest_llmspeed.baselines.report_set import read_reports
 from pytest_llmspeed.cli import calibrate as command
-from pytest_llmspeed.cli.inputs import read_reports
 from pytest_llmspeed.errors import LLMSpeedError
 from pytest_llmspeed.records.record import RunRecord
 from pytest_llmspeed.regression.calibration import calibrate, wilson
