@@ -12,7 +12,7 @@ import pytest_llmspeed.messages  # noqa: F401  so that results print as sentence
 from pytest_llmspeed.engines.base import Engine
 from pytest_llmspeed.errors import GenerationError, SettingsError, did_you_mean, hides_our_frames
 from pytest_llmspeed.load.arrivals import Rate
-from pytest_llmspeed.load.run import Arrivals, ask_load, check_servable, run_load
+from pytest_llmspeed.load.run import Arrivals, Load, ask_load, check_servable, run_load
 from pytest_llmspeed.load.sweep import levels_of, run_sweep
 from pytest_llmspeed.load.trace import Trace
 from pytest_llmspeed.load.workload import Workload
@@ -183,7 +183,7 @@ class LLMClient:
             slo=slo,
             label=label_of(label),
         )
-        return run_load(asked, self._engine, self._loop, self._recorder, self._recorder.watch)
+        return self._run(asked)
 
     def sweep(
         self,
@@ -222,7 +222,7 @@ class LLMClient:
         return run_sweep(
             levels_of(concurrency, rates),
             asked,
-            lambda load: run_load(load, self._engine, self._loop, self._recorder, self._recorder.watch),
+            self._run,
             budgets,
             self._recorder,
             check=lambda load: check_servable(load, self._engine),
@@ -305,6 +305,10 @@ class LLMClient:
         with self._not_counted():
             from pytest_llmspeed.sdk.clients import SDKClients
         return SDKClients(self._engine, self._loop, self._recorder, TIMEOUT_S)
+
+    def _run(self, load: Load) -> LoadResult:
+        with self._recorder.turn():
+            return run_load(load, self._engine, self._loop, self._recorder, self._recorder.watch)
 
     def _rounds_needed(self, label: str | None) -> int:
         """Return how many requests the budgets of a label need."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,14 +54,15 @@ class Origin:
 class Settings:
     """What the command line and the ini file say. Absent is None, of `backends` the empty tuple.
 
-    `step_summary` is the file that GitHub Actions shows on the page of a job, where it runs one. `rounds`
-    is how many rounds a smoke run makes.
+    `options` are words `NAME=VALUE`. `step_summary` is the file that GitHub Actions shows on the page of a
+    job, where it runs one. `rounds` is how many rounds a smoke run makes.
     """
 
     backends: tuple[str, ...] = ()
     model: str | None = None
     precision: str | None = None
     url: str | None = field(default=None, repr=False)
+    options: tuple[str, ...] = field(default=(), repr=False)
     store: str | None = None
     update: bool = False
     accept: str | None = None
@@ -140,6 +142,12 @@ class Settings:
         return self.ini.get("environment") or None
 
     @property
+    def engine_options(self) -> dict[str, Any]:
+        """The engine options of the command line: a value is JSON, or else the text that it is."""
+        split = (word.partition("=") for word in self.options)
+        return {name: _json_or_text(value) for name, _, value in split}
+
+    @property
     def shown(self) -> dict[str, Any]:
         """The options that the command line set, for the report."""
         given = {
@@ -156,6 +164,8 @@ class Settings:
 
     def problems(self) -> list[str]:
         """Return a sentence for each setting that contradicts another or cannot be used."""
+        if nameless := [word for word in self.options if not word.partition("=")[0] or "=" not in word]:
+            return [f"--llmspeed-option={nameless[0]}: give a name and a value, as in max_num_seqs=64"]
         if self.environment and not any(char.isalnum() for char in self.environment):
             return [
                 f"llmspeed_environment = {self.environment!r} needs a letter or a digit: it names a folder"
@@ -177,16 +187,17 @@ def spec_for(
     """Return the engine that a test gets; raises `SettingsError` if no backend is configured.
 
     `backend` is the one of several `--llmspeed-backend` that this test run is for. A mark's engine
-    options apply to its own backend only. `run_time` are the options of `llm_backend_options`; of
-    them, those that only other backends take are left aside.
+    options apply to its own backend only; those of the command line come before them. `run_time` are the
+    options of `llm_backend_options`; of these two, options that only other backends take are left aside.
     """
     name = backend or next(iter(settings.backends), None) or (mark and mark.name)
     name = name or settings.ini.get("backend")
     if not name:
         raise SettingsError(NO_BACKEND)
-    options = _run_time_options(registry, name, run_time or {})
+    options = _taken(registry, name, run_time or {}, "llm_backend_options")
     if mark is not None and mark.name == name:
         options |= _with_paths(mark.options, mark.folder)
+    options |= _with_paths(_taken(registry, name, settings.engine_options, "--llmspeed-option"), settings.cwd)
     if registry.takes(name, "url"):
         options |= _url(settings, options)
     model, precision = settings.origin("model", mark), settings.origin("precision", mark)
@@ -202,14 +213,22 @@ def _with_paths(options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return {**options, **{name: _located(Origin(path, name, folder)) for name, path in files.items()}}
 
 
-def _run_time_options(registry: Registry, backend: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def _taken(registry: Registry, backend: str, given: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """The options that a backend takes, of those that were given at a place for any of them."""
     taken = {}
     for option, value in given.items():
         if option == "model" or registry.takes(backend, option):
             taken[option] = value
         elif not registry.taken_by_any(option):
-            raise SettingsError(f"llm_backend_options: no backend has an option {option!r}")
+            raise SettingsError(f"{place}: no backend has an option {option!r}")
     return taken
+
+
+def _json_or_text(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
 
 
 def _url(settings: Settings, options: Mapping[str, Any]) -> dict[str, Any]:

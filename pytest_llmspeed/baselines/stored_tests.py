@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_llmspeed.baselines.declared import what_differs
-from pytest_llmspeed.baselines.sessions import Session
+from pytest_llmspeed.baselines.sessions import Series, Session
 from pytest_llmspeed.baselines.window import ANCHOR, counting_and_pending, current_level
 from pytest_llmspeed.regression.session_test import WINDOW
 from pytest_llmspeed.system.environment import what_changed
@@ -128,6 +128,28 @@ def _nearest(test: StoredTest, others: Iterable[StoredTest]) -> StoredTest | Non
     same = [other for other in others if other.identity == test.identity]
     newest_first = sorted(same, key=lambda other: other.newest.started, reverse=True)
     return min(newest_first, key=lambda other: len(what_changed(other.place, test.place)), default=None)
+
+
+def aligned(old: Session, now: Session) -> Session:
+    """Return the old session with its series under the names of the new one's.
+
+    Names follow from what a call declares, so that of `measure` and `load` another declaration is
+    another name. Series of one kind and label that have no namesake belong together in their order.
+    """
+    unmatched = [name for name in now.series if name not in old.series]
+    renamed: dict[str, Series] = {}
+    for name, series in old.series.items():
+        twin = None
+        if name not in now.series:
+            twin = next((each for each in unmatched if _kind(now.series[each]) == _kind(series)), None)
+        if twin is not None:
+            unmatched.remove(twin)
+        renamed[twin or name] = series
+    return replace(old, series=renamed)
+
+
+def _kind(series: Series) -> tuple[str | None, bool, bool]:
+    return series.label, series.of_load, series.free
 
 
 def _once(identities: Iterable[str]) -> tuple[str, ...]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_llmspeed.baselines.report_set import Measured, ReportSet, budgets_of, read_reports
-from pytest_llmspeed.baselines.sessions import Series, Session
-from pytest_llmspeed.baselines.stored_tests import Pair, Pairing, paired, slot_of, stored_tests
+from pytest_llmspeed.baselines.sessions import Session
+from pytest_llmspeed.baselines.stored_tests import Pair, Pairing, aligned, paired, slot_of, stored_tests
 from pytest_llmspeed.baselines.window import Window, gated_comparisons, window
 from pytest_llmspeed.cli.output import Result, counted, listed
 from pytest_llmspeed.errors import StoreError
@@ -100,30 +100,8 @@ def _judged(pair: Pair, after: ReportSet, comparisons: int) -> ComparedTest:
 
 def _window(pair: Pair, now: Session) -> Window:
     """The old sessions that count, under the key and series of the new one: this pair was asked for."""
-    aligned = [_aligned(session, now) for session in pair.old.sessions]
-    return window([replace(session, key=now.key) for session in aligned], now.identity, now.key)
-
-
-def _aligned(old: Session, now: Session) -> Session:
-    """The old session with its series under the names of the new one's.
-
-    Names follow from what a call declares, so that of `measure` and `load` another declaration is
-    another name. Series of one kind and label that have no namesake belong together in their order.
-    """
-    unmatched = [name for name in now.series if name not in old.series]
-    renamed: dict[str, Series] = {}
-    for name, series in old.series.items():
-        twin = None
-        if name not in now.series:
-            twin = next((each for each in unmatched if _kind(now.series[each]) == _kind(series)), None)
-        if twin is not None:
-            unmatched.remove(twin)
-        renamed[twin or name] = series
-    return replace(old, series=renamed)
-
-
-def _kind(series: Series) -> tuple[str | None, bool, bool]:
-    return series.label, series.of_load, series.free
+    old = [replace(aligned(session, now), key=now.key) for session in pair.old.sessions]
+    return window(old, now.identity, now.key)
 
 
 def _verdict(measured: Measured, stored: Window, comparisons: int) -> TestRecord:

@@ -18,10 +18,16 @@ if TYPE_CHECKING:
     from pytest_llmspeed.cli.output import Result
 
 BAD_INPUT, INTERRUPTED = 2, 130
+STOPS_BISECT = 128
+"""Bad input to a command that `git bisect run` may call: it takes 1 to 127 for an answer."""
+WITH_PYTEST_ARGUMENTS = ("calibrate", "ab")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit code: 0 well, 1 slower, 2 bad input, 130 interrupted."""
+    """Run a command; return its exit code: 0 well, 1 slower, 2 bad input, 130 interrupted.
+
+    Of `ab`, 125 stands for undecided and 128 for bad input.
+    """
     from pytest_llmspeed.errors import LLMSpeedError
 
     given = parse(sys.argv[1:] if argv is None else argv)
@@ -31,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return show(given.run(given), as_json=given.json)
     except LLMSpeedError as error:
         print(f"llmspeed: {error}", file=sys.stderr)
-        return BAD_INPUT
+        return STOPS_BISECT if given.command == "ab" else BAD_INPUT
     except KeyboardInterrupt:
         print("llmspeed: interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -69,11 +75,17 @@ def show(result: Result, *, as_json: bool) -> int:
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Return the arguments; what stands after `--` is for pytest, in `pytest_arguments`."""
     ours, theirs = list(argv), list[str]()
-    if ours[:1] == ["calibrate"] and "--" in ours:
+    command = ours[0] if ours else None
+    if command in WITH_PYTEST_ARGUMENTS and "--" in ours:
         place = ours.index("--")
         ours, theirs = ours[:place], ours[place + 1 :]
-    given = _parser().parse_args(ours)
-    given.pytest_arguments = theirs
+    try:
+        given = _parser().parse_args(ours)
+    except SystemExit as error:
+        if error.code == BAD_INPUT and command == "ab":
+            raise SystemExit(STOPS_BISECT) from None
+        raise
+    given.pytest_arguments, given.command = theirs, command
     return given
 
 
@@ -84,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_compare(commands)
     _add_baseline(commands)
     _add_calibrate(commands)
+    _add_ab(commands)
     return parser
 
 
@@ -146,6 +159,43 @@ def _add_calibrate(commands: Commands) -> None:
     made.set_defaults(run=_calibrate)
 
 
+def _add_ab(commands: Commands) -> None:
+    made = _command(commands, "ab", "measure old and new in one go (exit code 1: slower, 125: undecided)")
+    made.usage = "llmspeed ab [-h] [--json] --old KEY=VALUE … --new KEY=VALUE … [-- PYTEST ARGUMENTS]"
+    made.epilog = (
+        "A side is made of key=value: ref (a git revision), setup (a command for its checkout), python (an "
+        "interpreter) or pip (requirements laid over this environment), backend, model, precision, url, "
+        "option.NAME (of the engine), env.NAME. What it does not name is as it is here."
+    )
+    for side in ("old", "new"):
+        made.add_argument(f"--{side}", metavar="KEY=VALUE", nargs="*", help=f"the {side} side")
+    made.add_argument(
+        "--form",
+        choices=["pairs", "runs"],
+        help="pairs: both sides at once, in turn; runs: one after the other (default: what fits here)",
+    )
+    made.add_argument("--blocks", metavar="N", type=_blocks, help="the most blocks (default: 5)")
+    made.add_argument("--limit", metavar="MINUTES", type=_minutes, help="the longest it may take")
+    made.add_argument("--resume", metavar="DIR", type=Path, help="take up an experiment that was interrupted")
+    made.set_defaults(run=_ab)
+
+
+def _blocks(text: str) -> int:
+    if not text.isdecimal() or int(text) < 2:
+        raise argparse.ArgumentTypeError(f"{text!r}: at least 2 blocks are needed")
+    return int(text)
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not minutes > 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a number of minutes above 0")
+    return 60 * minutes
+
+
 def _runs(text: str) -> int:
     if not text.isdecimal() or int(text) < 3:
         raise argparse.ArgumentTypeError(
@@ -201,7 +251,24 @@ def _rename(given: argparse.Namespace) -> Result:
 def _calibrate(given: argparse.Namespace) -> Result:
     from pytest_llmspeed.cli.calibrate import run
 
-    return run(given.runs, given.pytest_arguments, lambda line: print(line, file=sys.stderr, flush=True))
+    return run(given.runs, given.pytest_arguments, _tell)
+
+
+def _ab(given: argparse.Namespace) -> Result:
+    from pytest_llmspeed.cli import ab
+    from pytest_llmspeed.errors import SettingsError
+
+    if given.resume is None:
+        options = {"form": given.form, "blocks": given.blocks, "limit_s": given.limit}
+        plan = ab.new_plan(given.old, given.new, given.pytest_arguments, **options)
+        return ab.run(plan, _tell)
+    if given.old is not None or given.new is not None or given.form or given.pytest_arguments:
+        raise SettingsError("--resume goes on with the same sides, form and tests: leave them out")
+    return ab.resume(given.resume, given.blocks, given.limit, _tell)
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 ACTIONS = {

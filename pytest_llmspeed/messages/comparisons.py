@@ -74,6 +74,12 @@ def too_few_pairs() -> str:
     return "fewer than two blocks of five pairs"
 
 
+@words(Reason.TOO_FEW_BLOCKS)
+def too_few_blocks() -> str:
+    """Return why runs of old and new decide nothing."""
+    return "fewer than two blocks in which both sides measured five requests"
+
+
 @words(Reason.NO_TIME)
 def no_time() -> str:
     """Return why a test whose answers have no time at all is not compared."""

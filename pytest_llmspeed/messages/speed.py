@@ -163,10 +163,9 @@ def moved(comparison: Comparison) -> str:
     if comparison.delta is None or comparison.ci is None:
         return str(comparison.reason or "")
     low, high = (percent(bound) for bound in comparison.ci)
-    change = (
-        f"{percent(comparison.delta)} (95% interval {low} to {high}, "
-        f"{counted(comparison.sessions, 'stored session')})"
-    )
+    blocks, sessions = counted(comparison.blocks, "block"), counted(comparison.sessions, "stored session")
+    basis = blocks if comparison.blocks else sessions
+    change = f"{percent(comparison.delta)} (95% interval {low} to {high}, {basis})"
     figures = _from_to(comparison.baseline, comparison.now, comparison.metric)
     if not comparison.at_another_location:
         return f"{figures}, {change}"

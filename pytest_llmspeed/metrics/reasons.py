@@ -57,6 +57,7 @@ class Reason(StrEnum):
     NO_FULL_SESSION = "no_full_session"
     NO_SESSION = "no_session"
     TOO_FEW_PAIRS = "too_few_pairs"
+    TOO_FEW_BLOCKS = "too_few_blocks"
     NO_TIME = "no_time"
     ALL_AT_ONCE = "all_at_once"
     NOTHING_TO_COMPARE = "nothing_to_compare"

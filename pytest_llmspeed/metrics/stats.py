@@ -148,6 +148,11 @@ class Samples:
         """Values a sample."""
         return self.size / self.count
 
+    @property
+    def each(self) -> list[Floats]:
+        """The samples one by one, each in the order measured."""
+        return [column for columns in self.measured for column in columns.T]
+
     def pooled(self) -> Floats:
         """Return all values, sorted."""
         import numpy as np

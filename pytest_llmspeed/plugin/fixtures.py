@@ -144,6 +144,7 @@ def llm_client(request: pytest.FixtureRequest, llm_backend: Engine) -> Iterator[
     from pytest_llmspeed.plugin.state import run_of
     from pytest_llmspeed.quality.probe import Probe
     from pytest_llmspeed.recording.recorder import Recorder
+    from pytest_llmspeed.recording.turns import TestTurns, turns_of_this_process
 
     run, state = run_of(request.config), state_of(request.node)
     fail_if_wrong(state)
@@ -165,13 +166,16 @@ def llm_client(request: pytest.FixtureRequest, llm_backend: Engine) -> Iterator[
     def quality_check(prompts: str | Path | None, asked: Mapping[str, Any]) -> CheckedSet:
         with run.pool.not_counted():
             plan = run.quality_sets.plan(prompts, folder, asked)
-        return probe.check(plan)
+        with recorder.turn():
+            return probe.check(plan)
 
-    state.recorder, state.probe = Recorder(_cpu_watch(llm_backend, run.settings.busy_share)), probe
+    turns = TestTurns(turns_of_this_process(), identity)
+    recorder = Recorder(_cpu_watch(llm_backend, run.settings.busy_share), turns)
+    state.recorder, state.probe = recorder, probe
     client = LLMClient(
         llm_backend,
         run.pool.loop,
-        state.recorder,
+        recorder,
         lambda: state_of(request.node).budgets,
         smoke=run.settings.rounds,
         quality_check=quality_check,

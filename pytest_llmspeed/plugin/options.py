@@ -48,6 +48,13 @@ def add(parser: pytest.Parser) -> None:
     value("--llmspeed-model", metavar="MODEL", help="hub id, folder or .gguf file")
     value("--llmspeed-precision", metavar="NAME", help="precision of the model, as in bf16")
     value("--llmspeed-url", metavar="URL", help="address of a server, as in http://127.0.0.1:8000/v1")
+    value(
+        "--llmspeed-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the engine, before those of marks, as in max_num_seqs=64 (repeatable)",
+    )
     value("--llmspeed-store", metavar="DIR", help="folder of the baselines")
     value(
         "--llmspeed-update-baseline",
@@ -79,6 +86,8 @@ def check(config: pytest.Config) -> None:
     given = config.option
     configured = _ini(config)
     _check_smoke_run(given)
+    if given.llmspeed_option:
+        _check_settings(read(config))
     if given.llmspeed_update_baseline or given.llmspeed_accept is not None:
         _check_update(config)
     elif given.llmspeed_store is not None:
@@ -220,6 +229,7 @@ def read(config: pytest.Config) -> Settings:
         model=given.llmspeed_model,
         precision=given.llmspeed_precision,
         url=given.llmspeed_url,
+        options=tuple(given.llmspeed_option),
         store=given.llmspeed_store,
         update=given.llmspeed_update_baseline,
         accept=given.llmspeed_accept,

@@ -85,11 +85,12 @@ def check_quality(item: pytest.Item) -> None:
     A check that the body itself has made is not made again.
     """
     state = _state_now(item)
-    if state is None or state.probe is None or _body_failed(item):
+    if state is None or state.probe is None or state.recorder is None or _body_failed(item):
         return
     for plan in state.plan.quality:
         if not state.probe.has_made(plan):
-            state.probe.check(plan)
+            with state.recorder.turn():
+                state.probe.check(plan)
 
 
 def _set_properties(item: pytest.Item, record: TestRecord) -> None:

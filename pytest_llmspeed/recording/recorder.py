@@ -14,6 +14,7 @@ from pytest_llmspeed.metrics.load_result import LoadResult
 from pytest_llmspeed.metrics.measurement import Measurement
 from pytest_llmspeed.metrics.sample import CallKind, Sample, sample_of
 from pytest_llmspeed.recording.series import SeriesNames, SeriesPlace, series_of_load
+from pytest_llmspeed.recording.turns import NO_TURNS, TestTurns
 from pytest_llmspeed.system import clock
 from pytest_llmspeed.system.cpu import CPUWatch
 from pytest_llmspeed.system.neighbours import BUSY_SHARE, Neighbour
@@ -50,10 +51,11 @@ class Recorder:
     """Takes the exchanges of one test and keeps their samples, in the order sent.
 
     Any thread may send and finish. `watch` tells what the engine lost of the processor to others meanwhile.
+    `turns` are those of a run that is measured beside another: sending waits for them.
     """
 
-    def __init__(self, watch: CPUWatch | None = None) -> None:
-        self.watch = watch
+    def __init__(self, watch: CPUWatch | None = None, turns: TestTurns = NO_TURNS) -> None:
+        self.watch, self._turns = watch, turns
         self._samples: list[Sample] = []
         self._loads: list[LoadResult] = []
         self._curves: list[Curve] = []
@@ -145,6 +147,7 @@ class Recorder:
         what an application sends at once competes for the engine as chance will have it.
         """
         with self._lock:
+            self._turns.begin()
             if self.watch:
                 self.watch.look()
             sent = PendingRequest(
@@ -161,6 +164,7 @@ class Recorder:
         with self._lock:
             if sent in self._under_way:
                 self._under_way.remove(sent)
+                self._turns.end()
                 share = self.watch.foreign_share(clock.now_s() - sent.since_s) if self.watch else None
                 self._unread.append((sent, make, share))
 
@@ -175,12 +179,25 @@ class Recorder:
         with self._lock:
             if sent in self._under_way:
                 self._under_way.remove(sent)
+                self._turns.end()
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """What is sent inside, other than by `send`, is one turn of a run that is measured beside another."""
+        with self._lock:
+            self._turns.begin()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._turns.end()
 
     def cut_off(self) -> None:
         """Finish, with what they have so far, the requests that are still on their way."""
         for sent in list(self._under_way):
             if sent.so_far is not None:
                 self.finish(sent, sent.so_far)
+        self._turns.close()
         self._read()
 
     @contextmanager

@@ -19,6 +19,7 @@ from statistics import fmean, median
 
 from pytest_llmspeed.metrics.reasons import Explanation, Reason
 from pytest_llmspeed.metrics.stats import Samples, signed_rank, t_quantile, t_tail, variance
+from pytest_llmspeed.regression.looks import ONLY_LOOK, Look
 from pytest_llmspeed.regression.session_test import (
     DEFAULT_PRIOR,
     FAMILY_P,
@@ -37,19 +38,28 @@ Pair = tuple[float, float]
 
 
 def compare_pairs(
-    blocks: Sequence[Sequence[Pair]], *, larger_is_worse: bool = True, comparisons: int = 1
+    blocks: Sequence[Sequence[Pair]],
+    *,
+    larger_is_worse: bool = True,
+    comparisons: int = 1,
+    look: Look = ONLY_LOOK,
 ) -> Comparison:
-    """Return the verdict on blocks of (old, new) pairs; blocks of fewer than five pairs are left out."""
+    """Return the verdict on blocks of (old, new) pairs; blocks of fewer than five pairs are left out.
+
+    `look` says whether more blocks could follow.
+    """
     sign = 1.0 if larger_is_worse else -1.0
     kept = [block for block in blocks if len(block) >= LEAST_REQUESTS]
     if len(kept) < 2:
-        return Comparison(Verdict.INCONCLUSIVE, Reason.TOO_FEW_PAIRS(), sessions=len(kept))
+        return Comparison(Verdict.INCONCLUSIVE, Reason.TOO_FEW_PAIRS(), blocks=len(kept))
     shifts = [[sign * log(new / old) for old, new in block] for block in kept]
     d, se, nu = _location(shifts)
     half, alpha = t_quantile(0.975, nu) * se, min(ALPHA, FAMILY_P / comparisons)
     p_pairs, p = signed_rank([*chain.from_iterable(shifts)]), _p_larger(d, se, nu)
-    faster = d <= -LEAST_SHIFT and _p_larger(-d, se, nu) <= alpha and _all_fell(shifts)
-    verdict, reason = _verdict(d, half, p_pairs, p <= alpha, faster)
+    certain = alpha * look.share
+    faster = d <= -LEAST_SHIFT and _p_larger(-d, se, nu) <= certain and _all_fell(shifts)
+    bound = d + t_quantile((1 + look.level) / 2, nu) * se
+    verdict, reason = _verdict(d, bound, p_pairs, p <= certain, faster)
     ends = sorted((exp(sign * (d - half)), exp(sign * (d + half))))
     return Comparison(
         verdict=verdict,
@@ -59,7 +69,7 @@ def compare_pairs(
         p_samples=p_pairs,
         p_session=p,
         visible=max(exp(t_quantile(1 - alpha, nu) * se), exp(LEAST_SHIFT)),
-        sessions=len(kept),
+        blocks=len(kept),
     )
 
 
@@ -83,13 +93,13 @@ def _all_fell(shifts: Sequence[Sequence[float]]) -> bool:
 
 
 def _verdict(
-    d: float, half: float, p_pairs: float, certain: bool, faster: bool
+    d: float, bound: float, p_pairs: float, certain: bool, faster: bool
 ) -> tuple[Verdict, Explanation | None]:
     flagged = p_pairs <= FLAG_P and d >= LEAST_SHIFT
     if flagged and certain:
         return Verdict.SLOWER, None
     if faster:
         return Verdict.FASTER, None
-    if not flagged and d + half < PASSES_BELOW:
+    if not flagged and bound < PASSES_BELOW:
         return Verdict.PASSED, None
-    return Verdict.INCONCLUSIVE, Reason.CANNOT_RULE_OUT(slowdown=exp(d + half))
+    return Verdict.INCONCLUSIVE, Reason.CANNOT_RULE_OUT(slowdown=exp(bound))

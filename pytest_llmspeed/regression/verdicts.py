@@ -64,7 +64,8 @@ class Comparison:
     ("the fastest 10%"), from `at_baseline` to `at_now`: `delta` is their ratio, `ci` its 95% interval.
     `part` names the series among several of one test. `visible` is the smallest slowdown (a factor)
     that would be called slower. `more_sessions` maps a slowdown (1.2) to how many further
-    stored sessions would show it, None where no number up to the window would. `sessions` is K.
+    stored sessions would show it, None where no number up to the window would. `sessions` is K; of old
+    against new it is 0, and `blocks` says how many blocks decided.
     """
 
     verdict: Verdict
@@ -81,6 +82,7 @@ class Comparison:
     visible: float | None = None
     more_sessions: tuple[tuple[float, int | None], ...] = ()
     sessions: int = 0
+    blocks: int = 0
     crept: bool = False
     """True if it is slower than the level's first sessions, not than its last ones."""
     part: str = ""

@@ -140,7 +140,7 @@ def _verdict(record: TestRecord, comparison: Comparison) -> str:
     if comparison.verdict is Verdict.SLOWER and record.accepted is not None:
         return f"slower, accepted: {record.accepted}"
     if comparison.verdict is Verdict.PASSED:
-        return "passed: no slowdown above 20%"
+        return f"passed: no slowdown above {'10%' if comparison.blocks else '20%'}"
     if comparison.verdict is Verdict.SUSPECT:
         return "suspect: may be slower"
     if comparison.verdict is Verdict.INCONCLUSIVE and comparison.visible is not None:

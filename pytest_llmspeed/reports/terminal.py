@@ -29,18 +29,19 @@ def closing_section(
     suite: SuiteVerdict | None = None,
     stored: Sequence[Path] = (),
     problems: Sequence[str] = (),
+    headers: Sequence[str] = HEADERS,
 ) -> Iterator[str]:
     """Yield the lines of the closing section: a table, advice, counts, engines side by side.
 
     A row for what is not passed, with `verbose` for everything. Without it, long lists are cut, though
-    never the rows of tests that fail. No line where nothing was used.
+    never the rows of tests that fail. No line where nothing was used. `headers` are those of the table.
     """
     if not records and not problems:
         return
     most = None if verbose else TERMINAL_LINES
     shown, more = rows_of_all(records, verbose=verbose, most=most)
     if shown:
-        yield from _table(_named_once(shown), HEADERS)
+        yield from _table(_named_once(shown), headers)
         yield from _left_out(more, "row")
         yield ""
     advice, left = cut(list(sentences(records, fold=not verbose)), most)
