@@ -55,7 +55,8 @@ class Settings:
     """What the command line and the ini file say. Absent is None, of `backends` the empty tuple.
 
     `options` are words `NAME=VALUE`. `step_summary` is the file that GitHub Actions shows on the page of a
-    job, where it runs one. `rounds` is how many rounds a smoke run makes.
+    job, where it runs one. `confirm` is the side that tests in doubt are measured beside, `rounds` how
+    many rounds a smoke run makes.
     """
 
     backends: tuple[str, ...] = ()
@@ -70,6 +71,7 @@ class Settings:
     strict: bool = False
     json: str | None = None
     markdown: str | None = None
+    confirm: str | None = None
     rounds: int | None = None
     step_summary: str | None = None
     ini: Mapping[str, Any] = field(default_factory=dict)
@@ -158,6 +160,7 @@ class Settings:
             "accept": self.accept,
             "require_baseline": self.require_baseline,
             "strict": self.strict,
+            "confirm": self.confirm,
             "rounds": self.rounds,
         }
         return {name: value for name, value in given.items() if value}
@@ -170,6 +173,8 @@ class Settings:
             return [
                 f"llmspeed_environment = {self.environment!r} needs a letter or a digit: it names a folder"
             ]
+        if self.confirm is not None and self.update:
+            return ["--llmspeed-confirm judges a run, --llmspeed-update-baseline stores one: leave one out"]
         if self.accept is not None and not self.update:
             return ["--llmspeed-accept works only together with --llmspeed-update-baseline"]
         if self.accept is not None and not self.accept.strip():

@@ -13,14 +13,13 @@ from pytest_llmspeed.experiments import ab
 from pytest_llmspeed.experiments.ab import Experiment
 from pytest_llmspeed.experiments.judged import Form, TestOnBothSides
 from pytest_llmspeed.experiments.places import SetupError
-from pytest_llmspeed.experiments.plan import BLOCKS, Plan, new_folder, read_plan, shown_path
+from pytest_llmspeed.experiments.plan import BLOCKS, Plan, form_that_fits, new_folder, read_plan, shown_path
 from pytest_llmspeed.experiments.runs import RunError
 from pytest_llmspeed.experiments.side import Side, differences
 from pytest_llmspeed.messages.figures import size
 from pytest_llmspeed.records.record import test_to_builtins
 from pytest_llmspeed.regression.verdicts import Verdict
 from pytest_llmspeed.reports.terminal import closing_section
-from pytest_llmspeed.system.machine import gpu_count
 
 SCHEMA = "llmspeed-ab/1"
 SLOWER, UNDECIDED, INTERRUPTED = 1, 125, 130
@@ -44,13 +43,12 @@ def new_plan(
 ) -> Plan:
     """Return the plan of a new experiment; raises `SettingsError` for sides that cannot be compared.
 
-    Without a form, both sides run at once where both fit: on CPUs, and where both are servers elsewhere.
+    Without a form, both sides run at once where both fit.
     """
     before, after = Side.parse(old or ()), Side.parse(new or ())
     if old is None and new is None:
         raise SettingsError("name the sides: llmspeed ab --old ref=v1.4 --new ref=HEAD -- PYTEST ARGUMENTS")
-    fits = gpu_count() is None or all("url" in side.settings for side in (before, after))
-    chosen = Form(form) if form else Form.PAIRS if fits else Form.RUNS
+    chosen = Form(form) if form else form_that_fits(before, after)
     return Plan(before, after, tuple(arguments), chosen, Path.cwd(), blocks or BLOCKS, limit_s)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from pytest_llmspeed.errors import SettingsError
 from pytest_llmspeed.experiments.judged import Form
 from pytest_llmspeed.experiments.side import Side
+from pytest_llmspeed.system.machine import gpu_count
 
 FOLDER = Path(".llmspeed") / "ab"
 FILE = "plan.json"
@@ -56,6 +57,12 @@ class Plan:
         half = folder / f"{FILE}.half"
         half.write_text(json.dumps(shown, indent=1), encoding="utf-8")
         half.replace(folder / FILE)
+
+
+def form_that_fits(old: Side, new: Side) -> Form:
+    """Return how two sides are measured: at once where both fit, on CPUs and where both are servers."""
+    fits = gpu_count() is None or all("url" in side.settings for side in (old, new))
+    return Form.PAIRS if fits else Form.RUNS
 
 
 def _at(side: Side, commit: str | None) -> Side:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pytest_llmspeed.baselines.report_set import Measured, read_reports
 from pytest_llmspeed.errors import LLMSpeedError
+from pytest_llmspeed.experiments import EXPERIMENT
 from pytest_llmspeed.experiments.child import Child, Ended
 from pytest_llmspeed.experiments.judged import Block, Form
 from pytest_llmspeed.experiments.places import Place
@@ -120,7 +121,7 @@ class BlockRunner:
         if not any("randomly" in argument for argument in self.arguments):
             ours += ["-p", "no:randomly"]  # both sides run their tests in the same order
         command = prepared.place.command([*ours, *prepared.side.pytest_arguments, *self.arguments])
-        return Child(command, prepared.place.folder, {**prepared.place.env, **env})
+        return Child(command, prepared.place.folder, {**prepared.place.env, EXPERIMENT: "1", **env})
 
     def _check(self, side: PreparedSide, number: int, ended: Ended) -> None:
         """Raise `RunError` if a run has measured nothing."""

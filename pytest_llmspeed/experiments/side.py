@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pytest_llmspeed.errors import SettingsError, did_you_mean
+from pytest_llmspeed.text.secret import names_a_secret
 
 SETTINGS = ("backend", "model", "precision", "url")
 PLACES = ("ref", "python", "pip", "setup")
@@ -51,6 +52,11 @@ class Side:
                 if key not in (*PLACES, *SETTINGS):
                     raise SettingsError(f"{word!r}: a side has no {key!r}; {did_you_mean(key, KEYS)}")
                 (places if key in PLACES else settings)[key] = value
+        if secret := next((name for name in (*env, *options) if names_a_secret(name)), None):
+            raise SettingsError(
+                f"{secret!r} names a secret, and sides are printed and stored: set the environment variable "
+                "before the command instead, where both sides find it"
+            )
         side = cls(**places, settings=settings, options=options, env=env)
         if side.python and side.pip:
             raise SettingsError("python= and pip= both choose the environment of a side: name one of them")

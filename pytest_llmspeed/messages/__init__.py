@@ -3,6 +3,6 @@
 Importing this package registers the wording of each `Reason`.
 """
 
-from pytest_llmspeed.messages import budgets, busy, comparisons, load, quality, speed, store
+from pytest_llmspeed.messages import budgets, busy, comparisons, confirming, load, quality, speed, store
 
-__all__ = ["budgets", "busy", "comparisons", "load", "quality", "speed", "store"]
+__all__ = ["budgets", "busy", "comparisons", "confirming", "load", "quality", "speed", "store"]

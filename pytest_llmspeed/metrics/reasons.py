@@ -46,6 +46,11 @@ class Reason(StrEnum):
     CACHE_NOT_COLD = "cache_not_cold"
     CACHE_WARM_UNDECLARED = "cache_warm_undeclared"
 
+    # what a second measurement beside another side came to
+    CONFIRMED_SLOWER = "confirmed_slower"
+    NOT_CONFIRMED = "not_confirmed"
+    CONFIRMATION_UNDECIDED = "confirmation_undecided"
+
     # why a comparison has its verdict
     COULD_BE_CHANCE = "could_be_chance"
     WITH_EARLIER_SUSPECTS = "with_earlier_suspects"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +92,7 @@ def _locked(
     """
     from time import monotonic
 
+    from pytest_llmspeed.plugin.telling import tell_now
     from pytest_llmspeed.system.lock import DeviceLock
 
     device = run.registry.measured_on(spec)
@@ -102,7 +103,7 @@ def _locked(
         with _timer_stopped(request.node):
             started_s = monotonic()
             try:
-                lock.acquire(on_wait=partial(_tell_now, request.config))
+                lock.acquire(on_wait=partial(tell_now, request.config))
             finally:
                 state.waited_s = monotonic() - started_s
     return lock
@@ -122,15 +123,6 @@ def _timer_stopped(item: pytest.Item) -> Iterator[None]:
         yield
     finally:
         item.config.hook.pytest_timeout_set_timer(item=item, settings=settings)
-
-
-def _tell_now(config: pytest.Config, message: str) -> None:
-    """Say something while a test is set up: pytest captures what is written then."""
-    terminal = config.pluginmanager.get_plugin("terminalreporter")
-    capture = config.pluginmanager.get_plugin("capturemanager")
-    with capture.global_and_fixture_disabled() if capture else nullcontext():
-        if terminal:
-            terminal.write_line(message)
 
 
 @pytest.fixture

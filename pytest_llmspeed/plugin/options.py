@@ -69,6 +69,11 @@ def add(parser: pytest.Parser) -> None:
     value("--llmspeed-require-baseline", action="store_true", help="fail tests that have no baseline")
     value("--llmspeed-strict", action="store_true", help="fail inconclusive and suspect tests too")
     value(
+        "--llmspeed-confirm",
+        metavar="SIDE",
+        help="after the run, measure what became slower or is undecided beside this side, as in ref=v1.4",
+    )
+    value(
         "--llmspeed-rounds",
         metavar="N",
         type=int,
@@ -86,8 +91,12 @@ def check(config: pytest.Config) -> None:
     given = config.option
     configured = _ini(config)
     _check_smoke_run(given)
-    if given.llmspeed_option:
+    if given.llmspeed_option or given.llmspeed_confirm is not None:
         _check_settings(read(config))
+    if given.llmspeed_confirm is not None:
+        from pytest_llmspeed.plugin import confirming
+
+        confirming.check(given.llmspeed_confirm, config.rootpath)
     if given.llmspeed_update_baseline or given.llmspeed_accept is not None:
         _check_update(config)
     elif given.llmspeed_store is not None:
@@ -237,6 +246,7 @@ def read(config: pytest.Config) -> Settings:
         strict=given.llmspeed_strict,
         json=given.llmspeed_json,
         markdown=given.llmspeed_markdown,
+        confirm=given.llmspeed_confirm,
         rounds=given.llmspeed_rounds,
         step_summary=os.environ.get(STEP_SUMMARY) or None,
         ini=_ini(config),

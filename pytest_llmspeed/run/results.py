@@ -116,7 +116,8 @@ class Results:
     def _counts_in_the_suite(self, record: TestRecord) -> bool:
         """True if a test passed, or failed by its verdicts alone: neither skipped, nor expected to fail."""
         by_verdicts = record.outcome in ("passed", "failed") and record.nodeid not in self.failed_bodies
-        return by_verdicts and bool(record.comparisons) and record.verdict is not Verdict.INVALID
+        compared = bool(record.comparisons) and not any(found.blocks for found in record.comparisons)
+        return by_verdicts and compared and record.verdict is not Verdict.INVALID
 
     def _comparisons(self, environment: str) -> int:
         """M: the comparisons stored for an environment, or of the selected tests if those are more."""

@@ -41,6 +41,7 @@ def test_a_side_that_changes_nothing_says_so():
         (["modle=x"], "a side has no 'modle'; did you mean 'model'?"),
         (["option.=1"], "a side has no 'option.'"),
         (["python=a", "pip=b"], "python= and pip= both choose"),
+        (["env.OPENAI_API_KEY=sk-1"], "'OPENAI_API_KEY' names a secret"),
         (["setup=make"], "name that too, with ref="),
     ],
 )
