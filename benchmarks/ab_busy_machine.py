@@ -1,6 +1,7 @@
-"""`llmspeed ab` beside two busy programs that come and go, by the real clock: SmolLM2 on transformers.
+"""`llmspeed ab` beside two busy programs that come and go, by the real clock: SmolLM2 on llama.cpp.
 
-    python benchmarks/ab_busy_machine.py --same 20 --slower 20
+    python=$(python .ci/engines.py --build-only llama-cpp)
+    PYTHONPATH=.:tests $python benchmarks/ab_busy_machine.py --same 20 --slower 20
 
 Compares the engine with itself, and with itself when each token takes 15% longer. Prints a line an
 experiment. Targets: of 20 comparisons with itself at most one has another verdict than passed or
@@ -23,21 +24,50 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from busy_machine import CONFTEST, STRETCH
-from helpers.smollm2_files import smollm2_folder
+from helpers.smollm2_files import smollm2_gguf
 
+STRETCH = "AB_STRETCH"
+CONFTEST = f"""\
+import os
+import time
+
+from pytest_llmspeed.engines.local._llama_cpp import LlamaCppEngine
+
+
+class StretchedEngine(LlamaCppEngine):
+    @classmethod
+    def start(cls, spec):
+        engine = super().start(spec)
+        stretch, llama = float(os.environ.get("{STRETCH}", 0)), engine._model._llama
+        evaluate = llama.eval
+
+        def stretched(tokens):
+            begun = time.perf_counter()
+            evaluate(tokens)
+            until = time.perf_counter() + stretch * (time.perf_counter() - begun)
+            while time.perf_counter() < until:
+                pass
+
+        llama.eval = stretched
+        return engine
+
+
+def pytest_llmspeed_backends():
+    return {{"llama-cpp": "conftest:StretchedEngine"}}
+"""
 TEST = """\
 import pytest
 
 
-@pytest.mark.llm_backend("transformers", precision="fp32", threads=1)
+@pytest.mark.llm_backend("llama-cpp", n_threads=1)
 def test_chat(llm_client):
     llm_client.measure("Explain KV caching in one sentence.", max_tokens=16)
 """
 BUSY = """\
-import random, sys, time
+import os, random, sys, time
 random.seed(int(sys.argv[1]))
-while True:
+parent = os.getppid()
+while os.getppid() == parent:
     until = time.monotonic() + random.uniform(1, 10)
     while time.monotonic() < until:
         pass
@@ -64,16 +94,22 @@ def compared(folder: Path, stretch: float, form: str) -> dict[str, Any]:
     sides = ["--old", f"env.{STRETCH}=0", "--new", f"env.{STRETCH}={stretch}"]
     started_s = time.monotonic()
     done = subprocess.run(
-        [*command, *sides, "--", f"--llmspeed-model={smollm2_folder()}"],
+        [*command, *sides, "--", f"--llmspeed-model={smollm2_gguf()}"],
         cwd=folder,
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
+        env={
+            **os.environ,
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTEST_PLUGINS": "pytest_llmspeed.plugin.hooks",
+            "PYTHONPATH": os.pathsep.join([str(folder), *sys.path]),
+        },
         capture_output=True,
         text=True,
         check=False,
     )
-    if not done.stdout:
+    found = json.loads(done.stdout) if done.stdout else {}
+    if "tests" not in found:
         raise SystemExit(done.stderr)
-    return {**json.loads(done.stdout), "seconds": time.monotonic() - started_s}
+    return {**found, "seconds": time.monotonic() - started_s}
 
 
 def verdicts(folder: Path, stretch: float, times: int, form: str) -> Counter[str]:

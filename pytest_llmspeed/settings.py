@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,8 +72,11 @@ class Settings:
     json: str | None = None
     markdown: str | None = None
     confirm: str | None = None
+    defer: str | None = None
+    second_look: str | None = None
     rounds: int | None = None
     step_summary: str | None = None
+    github_output: str | None = None
     ini: Mapping[str, Any] = field(default_factory=dict)
     cwd: Path = Path()
     ini_folder: Path = Path()
@@ -104,6 +107,16 @@ class Settings:
     def markdown_file(self) -> Path | None:
         """The path of the Markdown report."""
         return None if self.markdown is None else self.cwd / self.markdown
+
+    @property
+    def defer_file(self) -> Path | None:
+        """The path of the file on tests that want a second look."""
+        return None if self.defer is None else self.cwd / self.defer
+
+    @property
+    def second_look_file(self) -> Path | None:
+        """The path of that file, in the second job."""
+        return None if self.second_look is None else self.cwd / self.second_look
 
     @property
     def json_text(self) -> bool:
@@ -161,23 +174,35 @@ class Settings:
             "require_baseline": self.require_baseline,
             "strict": self.strict,
             "confirm": self.confirm,
+            "defer": self.defer,
+            "second_look": self.second_look,
             "rounds": self.rounds,
         }
         return {name: value for name, value in given.items() if value}
 
     def problems(self) -> list[str]:
         """Return a sentence for each setting that contradicts another or cannot be used."""
+        return [*self._problems_of_values(), *self._contradictions()]
+
+    def _contradictions(self) -> Iterator[str]:
+        if self.confirm is not None and self.update:
+            yield "--llmspeed-confirm judges a run, --llmspeed-update-baseline stores one: leave one out"
+        if self.update and (self.defer or self.second_look):
+            which = "--llmspeed-defer" if self.defer else "--llmspeed-second-look"
+            yield f"--llmspeed-update-baseline stores what one run decides: leave out {which}"
+        if self.defer and self.second_look:
+            yield "--llmspeed-defer is for a first job, --llmspeed-second-look for a second: leave one out"
+        if self.accept is not None and not self.update:
+            yield "--llmspeed-accept works only together with --llmspeed-update-baseline"
+
+    def _problems_of_values(self) -> list[str]:
         if nameless := [word for word in self.options if not word.partition("=")[0] or "=" not in word]:
             return [f"--llmspeed-option={nameless[0]}: give a name and a value, as in max_num_seqs=64"]
         if self.environment and not any(char.isalnum() for char in self.environment):
             return [
                 f"llmspeed_environment = {self.environment!r} needs a letter or a digit: it names a folder"
             ]
-        if self.confirm is not None and self.update:
-            return ["--llmspeed-confirm judges a run, --llmspeed-update-baseline stores one: leave one out"]
-        if self.accept is not None and not self.update:
-            return ["--llmspeed-accept works only together with --llmspeed-update-baseline"]
-        if self.accept is not None and not self.accept.strip():
+        if self.accept is not None and self.update and not self.accept.strip():
             return ["--llmspeed-accept needs a reason, as in --llmspeed-accept 'larger context'"]
         return []
 

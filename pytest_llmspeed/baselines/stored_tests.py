@@ -14,7 +14,7 @@ from typing import Any
 from pytest_llmspeed.baselines.declared import what_differs
 from pytest_llmspeed.baselines.sessions import Series, Session
 from pytest_llmspeed.baselines.window import ANCHOR, counting_and_pending, current_level
-from pytest_llmspeed.regression.session_test import WINDOW
+from pytest_llmspeed.regression.second_look import HISTORY
 from pytest_llmspeed.system.environment import what_changed
 
 RunId = tuple[str, str]
@@ -168,7 +168,7 @@ def needed_runs(sessions: Iterable[Session]) -> set[RunId]:
 def _needed(test: StoredTest) -> list[Session]:
     """The anchor with the start of the level, the window with what is pending, and the newest."""
     counting, pending = counting_and_pending(test.level)
-    return [*counting[:ANCHOR], *counting[-WINDOW:], *pending, test.newest]
+    return [*counting[:ANCHOR], *counting[-HISTORY:], *pending, test.newest]
 
 
 def _first_of_their_job(test: StoredTest, needed: set[RunId]) -> Iterable[RunId]:

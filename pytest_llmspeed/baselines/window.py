@@ -19,6 +19,7 @@ from typing import Any
 
 from pytest_llmspeed.baselines.declared import extends, what_differs
 from pytest_llmspeed.baselines.sessions import Series, Session
+from pytest_llmspeed.regression.second_look import HISTORY
 from pytest_llmspeed.regression.session_test import WINDOW
 
 FIRST_LEVEL = "first"
@@ -33,12 +34,14 @@ OLD = timedelta(days=30)
 class Window:
     """The sessions that count, oldest first; `anchor` are the level's first, once they count no more.
 
-    `pending` are the suspects at the level's end. `level` is what a session judged by this is of.
+    `older` are those before them, which say how far sessions lie apart. `pending` are the suspects at the
+    level's end. `level` is what a session judged by this is of.
     """
 
     sessions: tuple[Session, ...] = ()
     spans_a_day: bool = False
     anchor: tuple[Session, ...] = ()
+    older: tuple[Session, ...] = ()
     pending: tuple[Session, ...] = ()
     level: str = FIRST_LEVEL
     differs: tuple[str, ...] = field(default=())
@@ -52,6 +55,10 @@ class Window:
     def values(self, stratum: str, metric: str) -> list[array[float]]:
         """A metric's values of one stratum, one array a session that has any."""
         return values_of(self.sessions, stratum, metric)
+
+    def values_of_all(self, stratum: str, metric: str) -> list[array[float]]:
+        """The same with the older sessions before them."""
+        return values_of((*self.older, *self.sessions), stratum, metric)
 
     def anchor_values(self, stratum: str, metric: str) -> list[array[float]]:
         """The same of the level's first sessions."""
@@ -126,7 +133,12 @@ def window(history: Iterable[Session], identity: str, key: Mapping[str, Any]) ->
     counting, pending = counting_and_pending(current_level(same))
     recent, anchor = counting[-WINDOW:], counting[:ANCHOR] if len(counting) >= WINDOW + ANCHOR else []
     return Window(
-        tuple(recent), spans_a_day(recent), tuple(anchor), tuple(pending), level=_newest_level(same)
+        tuple(recent),
+        spans_a_day(recent),
+        tuple(anchor),
+        tuple(counting[-HISTORY:-WINDOW]),
+        tuple(pending),
+        level=_newest_level(same),
     )
 
 

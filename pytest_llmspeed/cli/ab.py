@@ -12,10 +12,8 @@ from pytest_llmspeed.errors import SettingsError
 from pytest_llmspeed.experiments import ab
 from pytest_llmspeed.experiments.ab import Experiment
 from pytest_llmspeed.experiments.judged import Form, TestOnBothSides
-from pytest_llmspeed.experiments.places import SetupError
 from pytest_llmspeed.experiments.plan import BLOCKS, Plan, form_that_fits, new_folder, read_plan, shown_path
-from pytest_llmspeed.experiments.runs import RunError
-from pytest_llmspeed.experiments.side import Side, differences
+from pytest_llmspeed.experiments.side import Side, SideError, differences
 from pytest_llmspeed.messages.figures import size
 from pytest_llmspeed.records.record import test_to_builtins
 from pytest_llmspeed.regression.verdicts import Verdict
@@ -69,7 +67,7 @@ def _result(plan: Plan, folder: Path, tell: Callable[[str], None]) -> Result:
     try:
         plan.write(folder)
         found = ab.run(plan, folder, tell)
-    except (RunError, SetupError) as error:
+    except SideError as error:
         shown = {"schema": SCHEMA, **_sides(plan), "verdict": None, "problem": str(error)}
         return Result((), shown, UNDECIDED, (str(error),))
     warnings = (

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 BAD_INPUT, INTERRUPTED = 2, 130
 STOPS_BISECT = 128
 """Bad input to a command that `git bisect run` may call: it takes 1 to 127 for an answer."""
-WITH_PYTEST_ARGUMENTS = ("calibrate", "ab")
+WITH_PYTEST_ARGUMENTS = ("calibrate", "ab", "bisect")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -95,8 +95,10 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_compare(commands)
     _add_baseline(commands)
+    _add_history(commands)
     _add_calibrate(commands)
     _add_ab(commands)
+    _add_bisect(commands)
     return parser
 
 
@@ -148,6 +150,18 @@ def _add_baseline(commands: Commands) -> None:
     )
 
 
+def _add_history(commands: Commands) -> None:
+    made = _command(commands, "history", "tests over time, and where their speed changed")
+    made.add_argument("test", metavar="TEST", nargs="?", help="a test, or a part of its name (default: all)")
+    made.add_argument(
+        "--store",
+        metavar="DIR",
+        type=Path,
+        help="a store or a folder of reports (default: the project's)",
+    )
+    made.set_defaults(run=_history)
+
+
 def _add_calibrate(commands: Commands) -> None:
     made = _command(
         commands,
@@ -178,6 +192,25 @@ def _add_ab(commands: Commands) -> None:
     made.add_argument("--limit", metavar="MINUTES", type=_minutes, help="the longest it may take")
     made.add_argument("--resume", metavar="DIR", type=Path, help="take up an experiment that was interrupted")
     made.set_defaults(run=_ab)
+
+
+def _add_bisect(commands: Commands) -> None:
+    made = _command(commands, "bisect", "find the first slow commit (exit code 0: found)")
+    made.usage = "llmspeed bisect [-h] [--json] GOOD BAD [options] [-- PYTEST ARGUMENTS]"
+    made.add_argument("revisions", metavar="GOOD BAD", nargs="*", help="a fast revision and a later slow one")
+    made.add_argument("--setup", metavar="COMMAND", help="builds each commit, as in 'pip install -e .'")
+    made.add_argument(
+        "--with",
+        dest="words",
+        metavar="KEY=VALUE",
+        nargs="+",
+        default=[],
+        help="what all commits are measured with: backend, model, pip, env.NAME … as in ab",
+    )
+    made.add_argument("--form", choices=["pairs", "runs"], help="as in ab")
+    made.add_argument("--limit", metavar="MINUTES", type=_minutes, help="the longest that a step may take")
+    made.add_argument("--resume", metavar="DIR", type=Path, help="take up a search that was interrupted")
+    made.set_defaults(run=_bisect)
 
 
 def _blocks(text: str) -> int:
@@ -248,6 +281,12 @@ def _rename(given: argparse.Namespace) -> Result:
     return rename(given.store, given.old, given.new, clock.wall(), dry_run=given.dry_run)
 
 
+def _history(given: argparse.Namespace) -> Result:
+    from pytest_llmspeed.cli.history import history
+
+    return history(given.store, given.test)
+
+
 def _calibrate(given: argparse.Namespace) -> Result:
     from pytest_llmspeed.cli.calibrate import run
 
@@ -265,6 +304,22 @@ def _ab(given: argparse.Namespace) -> Result:
     if given.old is not None or given.new is not None or given.form or given.pytest_arguments:
         raise SettingsError("--resume goes on with the same sides, form and tests: leave them out")
     return ab.resume(given.resume, given.blocks, given.limit, _tell)
+
+
+def _bisect(given: argparse.Namespace) -> Result:
+    from pytest_llmspeed.cli import bisect
+    from pytest_llmspeed.errors import SettingsError
+
+    if given.resume is not None:
+        if given.revisions or given.words or given.setup or given.pytest_arguments:
+            raise SettingsError("--resume goes on with the same commits, set-up and tests: leave them out")
+        return bisect.resume(given.resume, _tell)
+    if len(given.revisions) != 2:
+        raise SettingsError("name two revisions: llmspeed bisect GOOD BAD -- PYTEST ARGUMENTS")
+    how = {"limit_s": given.limit, "form": given.form}
+    good, bad = given.revisions
+    search = bisect.new_search(good, bad, given.words, given.setup, given.pytest_arguments, **how)
+    return bisect.run(search, _tell)
 
 
 def _tell(line: str) -> None:

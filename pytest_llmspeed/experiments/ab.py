@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_llmspeed.experiments.checkouts import Checkouts, Repository
-from pytest_llmspeed.experiments.judged import Block, Judged, judge
-from pytest_llmspeed.experiments.judged import Place as ComparisonPlace
+from pytest_llmspeed.experiments.judged import Block, ComparisonPlace, Judged, judge
 from pytest_llmspeed.experiments.places import prepared
 from pytest_llmspeed.experiments.plan import Plan
 from pytest_llmspeed.experiments.runs import BlockRunner, PreparedSide, TimeIsUpError
@@ -40,10 +39,11 @@ class Experiment:
             self.conclude()
         elif count >= FIRST_LOOK:
             self.judged = judge(self.blocks, self.plan.form, EARLY_LOOK, self.decided)
-            for test in self.judged.tests:
-                for found in test.record.comparisons:
-                    if found.verdict is not Verdict.INCONCLUSIVE:
-                        self.decided[test.record.identity, found.stratum, found.metric] = found
+            self.decided = {
+                place: found
+                for place, found in self.judged.by_place.items()
+                if found.verdict is not Verdict.INCONCLUSIVE
+            }
 
     def conclude(self) -> None:
         """Take the last look: no further block will follow."""
@@ -58,16 +58,19 @@ class Experiment:
         return count >= self.plan.blocks or (count >= FIRST_LOOK and not self.judged.is_open)
 
 
-def run(plan: Plan, folder: Path, say: Say) -> Experiment:
+def run(plan: Plan, folder: Path, say: Say, checkouts: Checkouts | None = None) -> Experiment:
     """Make an experiment, or the rest of one that was interrupted, in its folder.
 
+    `checkouts` are those that several experiments share; without them it has its own.
     After Ctrl-C what was measured is judged. Raises `LLMSpeedError` if a side cannot be set up or
     measures nothing.
     """
     experiment = Experiment(plan, folder)
     with ExitStack() as stack:
         try:
-            runner = _prepared(plan, folder, stack, say)
+            if checkouts is None and (plan.old.ref or plan.new.ref):
+                checkouts = stack.enter_context(Checkouts(Repository.around(plan.cwd)))
+            runner = _prepared(plan, folder, checkouts, say)
             _take_up(experiment, runner, say)
             _measure(experiment, runner, say)
         except KeyboardInterrupt:
@@ -77,11 +80,7 @@ def run(plan: Plan, folder: Path, say: Say) -> Experiment:
     return experiment
 
 
-def _prepared(plan: Plan, folder: Path, stack: ExitStack, say: Say) -> BlockRunner:
-    checkouts = None
-    if plan.old.ref or plan.new.ref:
-        checkouts = stack.enter_context(Checkouts(Repository.around(plan.cwd)))
-
+def _prepared(plan: Plan, folder: Path, checkouts: Checkouts | None, say: Say) -> BlockRunner:
     def side(number: int, of: Side) -> PreparedSide:
         return PreparedSide(number, of, prepared(of, checkouts, plan.cwd, say))
 

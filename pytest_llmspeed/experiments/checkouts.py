@@ -86,9 +86,14 @@ class Checkouts:
             self._made[commit] = path
         return self._made[commit]
 
+    def environment(self, commit: str) -> Path:
+        """The place for the environment that a commit is set up in."""
+        return self._folder / f"{commit[:12]}-environment"
+
     def drop(self, commit: str) -> None:
-        """Remove the worktree of a commit, if it was made."""
+        """Remove the worktree of a commit with its environment, if they were made."""
         if (path := self._made.pop(commit, None)) is not None:
+            shutil.rmtree(self.environment(commit), ignore_errors=True)
             _git(self.repository.root, "worktree", "remove", "--force", str(path))
 
 

@@ -30,6 +30,9 @@ from pytest_llmspeed.regression.paired_test import compare_pairs
 from pytest_llmspeed.regression.verdicts import Comparison, Verdict, gravest
 from pytest_llmspeed.system.environment import what_changed
 
+ComparisonPlace = tuple[str, str, str]
+"""Identity, series and metric of a comparison."""
+
 
 class Form(StrEnum):
     """How both sides are measured: at once, in turn, or in one run of pytest after the other."""
@@ -78,27 +81,25 @@ class Judged:
         return any(test.is_open for test in self.tests)
 
     @property
-    def comparisons(self) -> Iterator[tuple[str, Comparison]]:
-        """Each comparison with the identity of its test."""
-        for test in self.tests:
-            for found in test.record.comparisons:
-                yield test.record.identity, found
+    def by_place(self) -> dict[ComparisonPlace, Comparison]:
+        """Each comparison under its place."""
+        return {
+            (test.record.identity, found.stratum, found.metric): found
+            for test in self.tests
+            for found in test.record.comparisons
+        }
 
     @property
     def visible(self) -> float | None:
         """The smallest slowdown that each comparison would have seen, as a factor."""
-        return max((found.visible for _, found in self.comparisons if found.visible), default=None)
-
-
-Place = tuple[str, str, str]
-"""Identity, series and metric of a comparison."""
+        return max((found.visible for found in self.by_place.values() if found.visible), default=None)
 
 
 def judge(
     blocks: Sequence[Block],
     form: Form,
     look: Look = ONLY_LOOK,
-    decided: Mapping[Place, Comparison] | None = None,
+    decided: Mapping[ComparisonPlace, Comparison] | None = None,
 ) -> Judged:
     """Return the tests that both sides have measured, judged; what an earlier look decided stands."""
     pairing = paired(_tests(block.old for block in blocks), _tests(block.new for block in blocks))
@@ -129,7 +130,7 @@ class _Column:
     lengths: tuple[float | None, float | None]
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ComparisonPlace:
         return self.pair.new.identity, self.stratum, self.metric
 
     def compared(self, form: Form, look: Look, comparisons: int) -> Comparison:

@@ -10,17 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_llmspeed.errors import LLMSpeedError, SettingsError
+from pytest_llmspeed.errors import SettingsError
 from pytest_llmspeed.experiments import child
 from pytest_llmspeed.experiments.checkouts import Checkouts, import_path
 from pytest_llmspeed.experiments.environments import new_overlay, overlay
-from pytest_llmspeed.experiments.side import Side
+from pytest_llmspeed.experiments.side import Side, SideError
 
 SETUP_LIMIT_S = 3600.0
 CHECK = "import pytest, pytest_llmspeed.cli"
 
 
-class SetupError(LLMSpeedError):
+class SetupError(SideError):
     """The revision of a side could not be set up."""
 
 
@@ -41,8 +41,8 @@ class Place:
 def prepared(side: Side, checkouts: Checkouts | None, cwd: Path, say: Callable[[str], None]) -> Place:
     """Return the place of a side, made if need be.
 
-    Raises `SettingsError` for what is not there, `SetupError` if its set-up fails, `LLMSpeedError` if
-    its environment cannot be made.
+    Raises `SettingsError` for what is not there, `SetupError` if its revision cannot be set up,
+    `LLMSpeedError` if its environment cannot be made.
     """
     env = {name: value for name, value in os.environ.items() if name != "GITHUB_STEP_SUMMARY"}
     python = _interpreter(side, say)
@@ -71,17 +71,20 @@ def _checked_out(
     commit = checkouts.repository.commit(side.ref or "")
     root = checkouts.folder(commit)
     if side.setup is not None:
-        python = str(_set_up(side, root, python, env, say))
+        python = str(_set_up(side, checkouts, python, env, say))
     folder = root / checkouts.repository.within
     if not folder.is_dir():
-        raise SettingsError(f"ref={side.ref} has no folder {checkouts.repository.within}")
+        raise SetupError(side.ref, f"{side.ref} has no folder {checkouts.repository.within}")
     own = {"PYTHONPATH": import_path(root), **_first_on_path(python), **side.env}
     return Place(folder, python, {**env, **own}, commit)
 
 
-def _set_up(side: Side, root: Path, python: str, env: Mapping[str, str], say: Callable[[str], None]) -> Path:
+def _set_up(
+    side: Side, checkouts: Checkouts, python: str, env: Mapping[str, str], say: Callable[[str], None]
+) -> Path:
     """Run the set-up of a checkout, in an environment of its own: what it installs changes no other."""
-    folder = root.with_name(f"{root.name}-environment")
+    commit = checkouts.repository.commit(side.ref or "")
+    root, folder = checkouts.folder(commit), checkouts.environment(commit)
     own_python = folder / "bin" / "python"
     if own_python.exists():
         return own_python
@@ -91,9 +94,8 @@ def _set_up(side: Side, root: Path, python: str, env: Mapping[str, str], say: Ca
     ended = child.run(["sh", "-c", side.setup or ""], root, own, SETUP_LIMIT_S)
     if ended.code != 0:
         shutil.rmtree(folder, ignore_errors=True)
-        raise SetupError(
-            f"the set-up of {side.ref} failed with exit code {ended.code}: {side.setup}\n{ended.last_lines}"
-        )
+        what = f"the set-up of {side.ref} failed with exit code {ended.code}: {side.setup}"
+        raise SetupError(side.ref, f"{what}\n{ended.last_lines}")
     return own_python
 
 

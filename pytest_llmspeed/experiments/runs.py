@@ -15,7 +15,7 @@ from pytest_llmspeed.experiments import EXPERIMENT
 from pytest_llmspeed.experiments.child import Child, Ended
 from pytest_llmspeed.experiments.judged import Block, Form
 from pytest_llmspeed.experiments.places import Place
-from pytest_llmspeed.experiments.side import Side
+from pytest_llmspeed.experiments.side import Side, SideError
 from pytest_llmspeed.experiments.turns import SIDES, TurnServer
 from pytest_llmspeed.recording.turns import VARIABLE
 from pytest_llmspeed.system.lock import FOLDER_VARIABLE
@@ -25,7 +25,7 @@ GREEN_OR_RED = (0, 1)
 """Exit codes of a run whose tests were measured; that some failed is their own affair."""
 
 
-class RunError(LLMSpeedError):
+class RunError(SideError):
     """A run of one side measured nothing."""
 
 
@@ -129,8 +129,9 @@ class BlockRunner:
             return
         command = shlex.join(["pytest", *side.side.pytest_arguments, *self.arguments])
         raise RunError(
+            side.side.ref,
             f"the {side.name} side ({side.side}) measured nothing: {command} ended with exit code "
-            f"{ended.code}; its last lines:\n{ended.last_lines}"
+            f"{ended.code}; its last lines:\n{ended.last_lines}",
         )
 
 

@@ -7,13 +7,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pytest_llmspeed.errors import SettingsError, did_you_mean
+from pytest_llmspeed.errors import LLMSpeedError, SettingsError, did_you_mean
 from pytest_llmspeed.text.secret import names_a_secret
 
 SETTINGS = ("backend", "model", "precision", "url")
 PLACES = ("ref", "python", "pip", "setup")
 OPTION, VARIABLE = "option.", "env."
 KEYS = (*PLACES, *SETTINGS, f"{OPTION}NAME", f"{VARIABLE}NAME")
+
+
+class SideError(LLMSpeedError):
+    """A side cannot be measured; `ref` is its revision, if it is one."""
+
+    def __init__(self, ref: str | None, message: str) -> None:
+        super().__init__(message)
+        self.ref = ref
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,8 @@ class Case:
     names other environments that have some. `unreadable` says that none of those here can be read.
     `earlier` says that an earlier attempt of this test was found slower.
     `overridden_in` names the file of an `llm_client` that is not ours. `priors` are those learned
-    from the other stored tests, by metric. `quality` is what was asked of its answers.
+    from the other stored tests, by metric. `quality` is what was asked of its answers. `first` is the
+    session of the first job, if this is a second look.
     """
 
     budgets: Sequence[Budget]
@@ -53,6 +54,7 @@ class Case:
     overridden_in: str | None = None
     priors: Mapping[str, Prior] = field(default_factory=dict)
     quality: Sequence[Probed] = ()
+    first: Session | None = None
 
     @property
     def changed(self) -> list[str]:

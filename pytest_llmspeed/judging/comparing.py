@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pytest_llmspeed.baselines.sessions import GATED, Series
+from pytest_llmspeed.baselines.sessions import GATED, Series, Session
 from pytest_llmspeed.baselines.window import part_names, spans_a_day, values_of
 from pytest_llmspeed.judging.case import Case
 from pytest_llmspeed.metrics.budgets import Budget
@@ -13,12 +13,14 @@ from pytest_llmspeed.metrics.measurement import Measurement, busy_strata
 from pytest_llmspeed.metrics.reasons import Reason
 from pytest_llmspeed.metrics.sample import metric_of
 from pytest_llmspeed.records.record import TestRecord
+from pytest_llmspeed.regression.second_look import Looks, compare_twice, is_grey
 from pytest_llmspeed.regression.session_test import DEFAULT_PRIOR, compare
 from pytest_llmspeed.regression.verdicts import CONSEQUENCES, Comparison, Verdict
 
 LENGTH_BOUND = ("e2e_ms", "throughput_tps", "requests_per_s")
 """Metrics that follow the length of the answer (of a load: not the tokens in its window)."""
 LENGTH_SLACK = 1.10
+CLEARED = (Verdict.PASSED, Verdict.FASTER, Verdict.NO_BASELINE)
 PROMPT_SLACK = 1.20
 """A prompt of free or SDK calls that changed by more is named with the change of the times."""
 
@@ -109,6 +111,8 @@ def _compare(case: Case, stratum: str, metric: str) -> Comparison:
     length_bound = metric in LENGTH_BOUND and not (series.of_load and metric == "throughput_tps")
     if length_bound and before and now and _apart(before, now) > LENGTH_SLACK:
         return Comparison(Verdict.INCOMPARABLE, Reason.LENGTHS_DIFFER(before=before, now=now))
+    if case.first is not None and stratum in case.first.series:
+        return _with_first(case, case.first, stratum, metric)
     found = _against(case, case.window.values(stratum, metric), stratum, metric)
     anchor = case.window.anchor_values(stratum, metric)
     if anchor and CONSEQUENCES[found.verdict].stored and found.verdict is not Verdict.FASTER:
@@ -117,6 +121,41 @@ def _compare(case: Case, stratum: str, metric: str) -> Comparison:
             since = case.window.anchor[0].started[:10]
             return replace(creep, verdict=Verdict.SUSPECT, reason=Reason.CREPT(since=since), crept=True)
     return found
+
+
+def _with_first(case: Case, first: Session, stratum: str, metric: str) -> Comparison:
+    """The verdict of two jobs together. What they do not show to be slower, this one alone may clear."""
+    together = compare_twice(
+        case.window.values_of_all(stratum, metric),
+        first.series[stratum].values.get(metric, ()),
+        case.now.series[stratum].values.get(metric, ()),
+        larger_is_worse=metric_of(metric).better == "lower",
+        looks=_looks(case, metric, on_another_day=spans_a_day([first, case.now])),
+    )
+    alone = _against(case, case.window.values(stratum, metric), stratum, metric)
+    return alone if together.verdict is not Verdict.SLOWER and alone.verdict in CLEARED else together
+
+
+def _looks(case: Case, metric: str, *, on_another_day: bool = False) -> Looks:
+    return Looks(
+        comparisons=case.comparisons,
+        prior=case.priors.get(metric, DEFAULT_PRIOR),
+        spans_a_day=case.window.spans_a_day,
+        on_another_day=on_another_day,
+    )
+
+
+def grey_comparisons(record: TestRecord, case: Case) -> Iterator[Comparison]:
+    """Yield the comparisons of a record that are worth a second look: no job decides them for certain."""
+    for found in record.comparisons:
+        series = case.now.series.get(found.stratum)
+        if series is not None and is_grey(
+            case.window.values_of_all(found.stratum, found.metric),
+            series.values.get(found.metric, ()),
+            larger_is_worse=metric_of(found.metric).better == "lower",
+            looks=_looks(case, found.metric),
+        ):
+            yield found
 
 
 def _against(case: Case, baseline: Sequence[Sequence[float]], stratum: str, metric: str) -> Comparison:

@@ -47,12 +47,13 @@ def confirmed(record: TestRecord, found: Sequence[Comparison], side: str) -> Tes
         record,
         verdict=verdict,
         comparisons=tuple(found),
-        problems=(*problems, *filter(_is_on_something_else, record.problems)),
-        advice=(*advice, *filter(_is_on_something_else, record.advice)),
+        problems=(*problems, *filter(is_on_something_else, record.problems)),
+        advice=(*advice, *filter(is_on_something_else, record.advice)),
     )
 
 
-def _is_on_something_else(explanation: Explanation) -> bool:
+def is_on_something_else(explanation: Explanation) -> bool:
+    """True of what is not said of a comparison with stored sessions."""
     because = explanation.figures.get("because")
     if explanation.reason is Reason.FAILS_BY_OPTION and isinstance(because, Explanation):
         return because.reason not in ON_SPEED

@@ -68,6 +68,30 @@ def no_session() -> str:
     return "no session is stored for it yet"
 
 
+@words(Reason.SLOWER_TWICE)
+def slower_twice() -> str:
+    """Return how a second look decided."""
+    return "in both jobs"
+
+
+@words(Reason.MORE_SPELLS)
+def more_spells(rise: float) -> str:
+    """Return how part of the requests became slower."""
+    return f"in both jobs more requests are far slower than the others than usual (+{rise * 100:.0f} points)"
+
+
+@words(Reason.SECOND_LOOK_OPEN)
+def second_look_open() -> str:
+    """Return why a second look does not call a test slower."""
+    return "the first job was doubtful; both together do not show a slowdown"
+
+
+@words(Reason.SECOND_LOOK_WANTED)
+def second_look_wanted() -> str:
+    """Return why a comparison of a first job is left open."""
+    return "one job cannot decide it: a second one will"
+
+
 @words(Reason.TOO_FEW_PAIRS)
 def too_few_pairs() -> str:
     """Return why old and new side by side decide nothing."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from pytest_llmspeed.messages.figures import counted
 from pytest_llmspeed.messages.speed import moved, name
 from pytest_llmspeed.metrics.reasons import Reason, words
 from pytest_llmspeed.regression.verdicts import Comparison
+
+MOST_NAMED = 5
 
 
 @words(Reason.CONFIRMED_SLOWER)
@@ -19,7 +24,26 @@ def not_confirmed(before: str, side: str) -> str:
     return f"not confirmed: measured beside {side}, it is not slower (its baseline said: {before})"
 
 
+@words(Reason.DEFERRED)
+def deferred(comparison: Comparison) -> str:
+    """Return what became of a doubt in a first job."""
+    return f"{name(comparison)} may be slower: {moved(comparison)}; a second look decides"
+
+
 @words(Reason.CONFIRMATION_UNDECIDED)
 def confirmation_undecided(side: str) -> str:
     """Return what a measurement that decided nothing means."""
     return f"measured beside {side}, it is still undecided: what its baseline said stands"
+
+
+def second_look(tests: Sequence[str], file: str) -> str:
+    """Return what the first job leaves to a second one."""
+    if not tests:
+        return "no test wants a second look"
+    named = ", ".join(tests[:MOST_NAMED]) + (
+        f" and {len(tests) - MOST_NAMED} more" if tests[MOST_NAMED:] else ""
+    )
+    return (
+        f"a second look is wanted for {counted(len(tests), 'test')} ({named}): run pytest "
+        f"--llmspeed-second-look={file} in another job"
+    )

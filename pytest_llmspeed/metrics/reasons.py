@@ -50,11 +50,16 @@ class Reason(StrEnum):
     CONFIRMED_SLOWER = "confirmed_slower"
     NOT_CONFIRMED = "not_confirmed"
     CONFIRMATION_UNDECIDED = "confirmation_undecided"
+    DEFERRED = "deferred"
 
     # why a comparison has its verdict
     COULD_BE_CHANCE = "could_be_chance"
     WITH_EARLIER_SUSPECTS = "with_earlier_suspects"
     SESSIONS_DIFFER = "sessions_differ"
+    SLOWER_TWICE = "slower_twice"
+    MORE_SPELLS = "more_spells"
+    SECOND_LOOK_OPEN = "second_look_open"
+    SECOND_LOOK_WANTED = "second_look_wanted"
     CANNOT_RULE_OUT = "cannot_rule_out"
     ONLY_THE_MEDIAN_MOVED = "only_the_median_moved"
     TAIL_GREW = "tail_grew"

@@ -125,6 +125,8 @@ class LLMSpeed:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        if self.config.option.llmspeed_second_look is not None:
+            self._keep_those_wanted_again(items)
         ours = [item for item in items if uses_plugin(item)]
         if self.config.option.llmspeed_disable:
             for item in ours:
@@ -134,6 +136,14 @@ class LLMSpeed:
             from pytest_llmspeed.plugin.marks import needed_engines
 
             items[:] = grouped_by_engine(items, needed_engines(ours, self.run))
+
+    def _keep_those_wanted_again(self, items: list[pytest.Item]) -> None:
+        """Deselect what the first job has decided."""
+        wanted = self.run.results.wanted_again
+        others = [item for item in items if item.nodeid not in wanted]
+        items[:] = [item for item in items if item.nodeid in wanted]
+        if others:
+            self.config.hook.pytest_deselected(items=others)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -233,6 +243,8 @@ class LLMSpeed:
         """Write reports and baselines; stop engines once the fixtures of an interrupted test have ended."""
         __tracebackhide__ = True
         self._is_plain = not self.is_used  # to write a report makes a run
+        if self._has_nothing_to_look_at(exitstatus):
+            exitstatus = session.exitstatus = pytest.ExitCode.OK
         try:
             if self._writes:
                 complete = outcome.is_complete(exitstatus) and not self._interrupted
@@ -245,6 +257,12 @@ class LLMSpeed:
         finally:
             if self.is_used:
                 self.run.close()
+
+    def _has_nothing_to_look_at(self, exitstatus: int) -> bool:
+        """True if no test ran because the first job left none to this one."""
+        none_ran = exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED
+        second = self.config.option.llmspeed_second_look is not None and not is_worker(self.config)
+        return none_ran and second and not self.run.results.wanted_again
 
     def _confirmed(self, exitstatus: int) -> int:
         """The exit status once the tests in doubt were measured beside another side."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_llmspeed.run.run import Run
     from pytest_llmspeed.settings import Settings
 
-STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
+STEP_SUMMARY, GITHUB_OUTPUT = "GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT"
 
 INI: dict[str, tuple[str, Any, str]] = {
     "backend": ("string", None, "default backend"),
@@ -69,6 +69,16 @@ def add(parser: pytest.Parser) -> None:
     value("--llmspeed-require-baseline", action="store_true", help="fail tests that have no baseline")
     value("--llmspeed-strict", action="store_true", help="fail inconclusive and suspect tests too")
     value(
+        "--llmspeed-defer",
+        metavar="FILE",
+        help="first job: leave what one job cannot decide to a second one, and name it in this file",
+    )
+    value(
+        "--llmspeed-second-look",
+        metavar="FILE",
+        help="second job: run the tests that a first job deferred, and decide by both",
+    )
+    value(
         "--llmspeed-confirm",
         metavar="SIDE",
         help="after the run, measure what became slower or is undecided beside this side, as in ref=v1.4",
@@ -91,8 +101,10 @@ def check(config: pytest.Config) -> None:
     given = config.option
     configured = _ini(config)
     _check_smoke_run(given)
-    if given.llmspeed_option or given.llmspeed_confirm is not None:
+    if any((given.llmspeed_option, given.llmspeed_confirm, given.llmspeed_defer, given.llmspeed_second_look)):
         _check_settings(read(config))
+    if given.llmspeed_second_look is not None:
+        _check_first_job(read(config))
     if given.llmspeed_confirm is not None:
         from pytest_llmspeed.plugin import confirming
 
@@ -118,11 +130,23 @@ def _check_reports(settings: Settings) -> None:
     from pytest_llmspeed.reports.files import check_writable
 
     try:
-        for report in (settings.json_file, settings.markdown_file):
+        for report in (settings.json_file, settings.markdown_file, settings.defer_file):
             if report is not None:
                 check_writable(report)
     except StoreError as error:
         raise pytest.UsageError(str(error)) from error
+
+
+def _check_first_job(settings: Settings) -> None:
+    """Raise `UsageError` if the file of the first job cannot be read."""
+    from pytest_llmspeed.baselines.run_file import read_run_file
+    from pytest_llmspeed.errors import StoreError
+
+    assert settings.second_look_file is not None
+    try:
+        read_run_file(settings.second_look_file)
+    except StoreError as error:
+        raise pytest.UsageError(f"--llmspeed-second-look: {error}") from error
 
 
 def _check_store(settings: Settings) -> None:
@@ -172,7 +196,8 @@ def _check_smoke_run(given: argparse.Namespace) -> None:
 
 def reports_asked(config: pytest.Config) -> bool:
     """True if a report is to be written as a file, whatever ran."""
-    return config.option.llmspeed_json is not None or config.option.llmspeed_markdown is not None
+    option = config.option
+    return any((option.llmspeed_json, option.llmspeed_markdown, option.llmspeed_defer))
 
 
 def _ini(config: pytest.Config) -> dict[str, Any]:
@@ -247,8 +272,11 @@ def read(config: pytest.Config) -> Settings:
         json=given.llmspeed_json,
         markdown=given.llmspeed_markdown,
         confirm=given.llmspeed_confirm,
+        defer=given.llmspeed_defer,
+        second_look=given.llmspeed_second_look,
         rounds=given.llmspeed_rounds,
         step_summary=os.environ.get(STEP_SUMMARY) or None,
+        github_output=os.environ.get(GITHUB_OUTPUT) or None,
         ini=_ini(config),
         cwd=Path(config.invocation_params.dir),
         ini_folder=config.inipath.parent if config.inipath else config.rootpath,

@@ -36,8 +36,8 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def append_lines(path: Path, lines: Iterable[str]) -> None:
-    """Add lines to a file that others write to too, after an empty one; raises `StoreError`."""
-    _write(path, "\n" + _joined(lines), "a")
+    """Add lines to a file that others write to too; raises `StoreError`."""
+    _write(path, _joined(lines), "a")
 
 
 def _joined(lines: Iterable[str]) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from pytest_llmspeed.baselines import update
 from pytest_llmspeed.baselines.store import FolderStore
 from pytest_llmspeed.errors import StoreError
+from pytest_llmspeed.judging.deferring import is_deferred
 from pytest_llmspeed.messages import run as run_messages
 from pytest_llmspeed.messages import store
+from pytest_llmspeed.messages.confirming import second_look
 from pytest_llmspeed.records.record import run_to_builtins
 from pytest_llmspeed.reports.files import append_lines, write_lines, write_report
 from pytest_llmspeed.reports.markdown import markdown
@@ -39,7 +42,7 @@ class Output:
         if self._settings.update:
             self._not_stored = self._what_is_not_stored() if may_store else store.update_stopped()
         writers = [self._write_baselines] if self._settings.update and may_store else []
-        writers += [self._write_json, self._write_markdown]
+        writers += [self._write_json, self._write_markdown, self._write_deferred]
         for writer in writers:
             self._try(writer)
         failures = list(self._write_problems)
@@ -72,9 +75,20 @@ class Output:
         if path := self._settings.markdown_file:
             write_lines(path, self.markdown())
 
+    def _write_deferred(self) -> None:
+        """Write the tests that want a second look, and tell GitHub whether there are any."""
+        path = self._settings.defer_file
+        if path is None:
+            return
+        run = self._results.finished
+        waiting = tuple(filter(is_deferred, run.tests))
+        write_report(path, run_to_builtins(replace(run, tests=waiting, suite=None), text=False))
+        if output := self._settings.github_output:
+            append_lines(self._folder / output, [f"second_look={str(bool(waiting)).lower()}"])
+
     def _add_to_step_summary(self) -> None:
         if self._results.records and self._settings.step_summary:
-            append_lines(self._folder / self._settings.step_summary, self.markdown())
+            append_lines(self._folder / self._settings.step_summary, ["", *self.markdown()])
 
     def markdown(self) -> Iterator[str]:
         """The lines of the markdown report."""
@@ -101,6 +115,9 @@ class Output:
         sentences = [store.gone(lost)] if (lost := self._gone()) else []
         if self.stored_files and (repeats := self._results.repeats()):
             sentences.append(run_messages.same_job(repeats, self._results.facts.job))
+        if self._settings.defer is not None:
+            waiting = [test.nodeid for test in self._results.finished.tests if is_deferred(test)]
+            sentences.append(second_look(waiting, self._settings.defer))
         if self._settings.rounds is not None and self._results.records:
             sentences.append(run_messages.smoke_run(self._settings.rounds))
         untold = [self._not_stored] if self._not_stored and not self._write_problems else []

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 from pytest_llmspeed.baselines.history import History
+from pytest_llmspeed.baselines.run_file import read_run_file
 from pytest_llmspeed.baselines.sessions import Session, session_of_record
 from pytest_llmspeed.baselines.store import FolderStore
 from pytest_llmspeed.baselines.update import may_be_stored
@@ -15,6 +17,7 @@ from pytest_llmspeed.baselines.window import Window
 from pytest_llmspeed.judging.case import Case, Policy
 from pytest_llmspeed.judging.comparing import compared_metrics
 from pytest_llmspeed.judging.consequences import slowdowns
+from pytest_llmspeed.judging.deferring import deferred
 from pytest_llmspeed.judging.judge import judge
 from pytest_llmspeed.judging.suite import JudgedTest, judge_suite
 from pytest_llmspeed.metrics.budgets import Budget
@@ -79,6 +82,7 @@ class Results:
                 for metric in compared_metrics(series, budgets)
             },
             quality=probed,
+            first=self._first_jobs.get(record.nodeid),
         )
         policy = Policy(
             require_baseline=self._settings.require_baseline,
@@ -89,6 +93,8 @@ class Results:
             storing=self._settings.update,
         )
         judged = replace(judge(record, case, policy), level=window.level)
+        if self._settings.defer is not None:
+            judged = deferred(judged, case)
         if judged.verdict is Verdict.SLOWER and judged.accepted is None:
             for slowdown in slowdowns(judged, case)[:1]:
                 self._earlier.setdefault(record.nodeid, slowdown)
@@ -96,6 +102,19 @@ class Results:
             return judged
         kept = (to_stored(each.now, text=self._settings.store_text) for each in probed)
         return replace(judged, snapshots=tuple(kept))
+
+    @cached_property
+    def _first_jobs(self) -> dict[str, Session]:
+        """The sessions of the first job by node id, if this run is a second look."""
+        if self._settings.second_look_file is None:
+            return {}
+        file = read_run_file(self._settings.second_look_file)
+        return {str(test["nodeid"]): session for test, session in zip(file.tests, file.sessions, strict=True)}
+
+    @property
+    def wanted_again(self) -> frozenset[str]:
+        """The tests that the first job deferred."""
+        return frozenset(self._first_jobs)
 
     def count_selected(self, comparisons: int) -> None:
         """Note how many comparisons the selected tests make; more than are stored raise M."""

@@ -1,6 +1,8 @@
 """`llmspeed baseline`: what is in a store, and what of it can go."""
 
 import random
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from helpers.reports import CHAT, SHAPE, a_run, a_sample, a_test
@@ -154,13 +156,22 @@ def test_diff_of_an_ambiguous_id_names_the_files(llmspeed, store):
 # prune
 
 
+def nights(count):
+    """A run a night, from the first of March on."""
+    first = datetime(2026, 3, 1, 10, tzinfo=UTC)
+    return [
+        replace(a_run(night), started=(first + timedelta(days=night)).isoformat())
+        for night in range(1, count + 1)
+    ]
+
+
 def test_prune_keeps_the_window_and_the_anchor(llmspeed, store):
-    """Of fifteen sessions of a level: the first three, and the last ten."""
-    paths = store(*(a_run(day) for day in range(1, 16)))
+    """Of 35 sessions of a level: the first three, and the last thirty, which say how far sessions differ."""
+    paths = store(*nights(35))
     said = llmspeed("baseline", "prune")
     assert said.code == 0
     assert names(path for path in paths if not path.exists()) == ["run04", "run05"]
-    assert "deleted 2 run files, 13 kept" in said.out
+    assert "deleted 2 run files, 33 kept" in said.out
 
 
 def test_prune_drops_earlier_levels(llmspeed, store):
@@ -179,7 +190,7 @@ def test_a_file_that_one_test_needs_stays(llmspeed, store):
 
 def test_a_dry_run_deletes_nothing(llmspeed, store):
     """It names what would go."""
-    paths = store(*(a_run(day) for day in range(1, 16)))
+    paths = store(*nights(35))
     said = llmspeed("baseline", "prune", "--dry-run")
     assert all(path.exists() for path in paths)
     assert "would delete .llmspeed/baselines/box/run04.json" in said.out

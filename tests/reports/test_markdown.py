@@ -113,7 +113,7 @@ def test_lines_are_written_and_added_to(tmp_path):
     path = tmp_path / "new" / "report.md"
     write_lines(path, ["a", "half \ud800"])
     append_lines(path, ["b"])
-    assert path.read_text(encoding="utf-8") == "a\nhalf \\ud800\n\nb\n"
+    assert path.read_text(encoding="utf-8") == "a\nhalf \\ud800\nb\n"
 
 
 def test_a_report_that_cannot_be_written_is_told(tmp_path):
