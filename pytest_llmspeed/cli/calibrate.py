@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +15,7 @@ from pytest_llmspeed.baselines.sessions import Series
 from pytest_llmspeed.baselines.stored_tests import slot_of
 from pytest_llmspeed.cli.output import Result, counted, named_once, table
 from pytest_llmspeed.errors import LLMSpeedError
+from pytest_llmspeed.experiments import child
 from pytest_llmspeed.judging.comparing import compared_metrics
 from pytest_llmspeed.messages.figures import percent, quantity
 from pytest_llmspeed.metrics.sample import METRICS
@@ -24,7 +23,6 @@ from pytest_llmspeed.regression.calibration import LEAST_SESSIONS, Calibration, 
 
 SCHEMA = "llmspeed-calibrate/1"
 TAIL_LINES = 15
-PATIENCE_S = 30
 INTERRUPTED = 130
 HEADERS = (
     "test",
@@ -104,31 +102,9 @@ def one_run(folder: Path, arguments: Sequence[str], number: int) -> list[Measure
 
 def _pytest(arguments: Sequence[str]) -> tuple[int, str]:
     """Run pytest; return its exit code and output. Ctrl-C reaches it once, through us: it may clean up."""
-    child = subprocess.Popen(
-        [sys.executable, "-m", "pytest", *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env={name: value for name, value in os.environ.items() if name != "GITHUB_STEP_SUMMARY"},
-        process_group=None if sys.platform == "win32" else 0,
-    )
-    with child:
-        try:
-            output, _ = child.communicate()
-        except BaseException:
-            _stop(child)
-            raise
-    return child.returncode, output
-
-
-def _stop(child: subprocess.Popen[str]) -> None:
-    child.send_signal(signal.SIGINT)
-    try:
-        child.communicate(timeout=PATIENCE_S)
-    except (subprocess.TimeoutExpired, KeyboardInterrupt):
-        child.kill()
+    env = {name: value for name, value in os.environ.items() if name != "GITHUB_STEP_SUMMARY"}
+    ended = child.run([sys.executable, "-m", "pytest", *arguments], Path.cwd(), env)
+    return ended.code, ended.output
 
 
 def result_of(runs: Sequence[Sequence[Measured]]) -> Result:

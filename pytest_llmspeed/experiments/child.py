@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import signal
 import subprocess
 import tempfile
 import time
@@ -58,11 +59,9 @@ class Child:
         """Return how it ended, None if it still runs after a moment."""
         stdout = self._watchdog.stdout
         assert stdout is not None
-        if select.select([stdout], [], [], wait_s)[0]:
-            said = os.read(stdout.fileno(), 4096)
-            self._heard += said
-            if not said and b"exited" not in self._heard:
-                return self._ended(-9)
+        is_gone = select.select([stdout], [], [], wait_s)[0] and not self._listen()
+        if is_gone and b"exited" not in self._heard:
+            return self._ended(-9)
         if b"failed" in self._heard:
             self.stop()
             raise LLMSpeedError(f"{self.command[0]!r} cannot be run: {self._heard.decode().strip()}")
@@ -82,14 +81,39 @@ class Child:
         return ""
 
     def stop(self) -> None:
-        """End it with all that it started; stopping twice is fine."""
+        """End it with all that it started; stopping twice is fine.
+
+        It is interrupted first, as by Ctrl-C: pytest then ends its fixtures.
+        """
         assert self._watchdog.stdin is not None
         assert self._watchdog.stdout is not None
+        self._interrupt()
         with suppress(OSError, ValueError):
             self._watchdog.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             self._watchdog.wait(GRACE_S + WATCHDOG_S)
         self._watchdog.stdout.close()
+
+    def _interrupt(self) -> None:
+        """Interrupt the command, if it runs, and give it some time to end."""
+        stdout, interrupted = self._watchdog.stdout, False
+        assert stdout is not None
+        deadline = time.monotonic() + GRACE_S
+        while not stdout.closed and b"exited" not in self._heard and time.monotonic() < deadline:
+            started = re.search(rb"^started (\d+)$", self._heard, re.MULTILINE)
+            if started and not interrupted:
+                interrupted = True
+                with suppress(ProcessLookupError):
+                    os.killpg(int(started[1]), signal.SIGINT)
+            if select.select([stdout], [], [], LOOK_S)[0] and not self._listen():
+                return
+
+    def _listen(self) -> bytes:
+        """Take in what the watchdog says; nothing once it is gone."""
+        assert self._watchdog.stdout is not None
+        said = os.read(self._watchdog.stdout.fileno(), 4096)
+        self._heard += said
+        return said
 
 
 def run(command: Sequence[str], folder: Path, env: Mapping[str, str], limit_s: float | None = None) -> Ended:

@@ -20,7 +20,6 @@ from pytest_llmspeed.errors import LLMSpeedError
 from pytest_llmspeed.experiments import child
 from pytest_llmspeed.experiments.folders import locked
 
-FOLDER = "~/.cache/pytest-llmspeed/overlays"
 COMPLETE = ".complete"
 BENEATH = "_pytest_llmspeed_beneath.pth"
 LIMIT_S = 3600.0
@@ -32,7 +31,8 @@ def overlay(requirements: str, say: Callable[[str], None]) -> Path:
     Raises `LLMSpeedError` with pip's last lines if they cannot be installed.
     """
     wanted = shlex.split(requirements)
-    folder = Path(FOLDER).expanduser() / _name(wanted)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    folder = cache / "pytest-llmspeed" / "overlays" / _name(wanted)
     python = folder / "bin" / "python"
     with locked(folder.with_suffix(".lock")):
         if not (folder / COMPLETE).exists():

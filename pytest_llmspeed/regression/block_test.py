@@ -16,12 +16,11 @@ each block about their common middle. A rule that looks after every block has st
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import exp, isfinite, log, sqrt
 from statistics import fmean
 
 from pytest_llmspeed.metrics.reasons import Explanation, Reason
-from pytest_llmspeed.metrics.stats import Samples, mann_whitney, t_quantile, t_tail, variance
+from pytest_llmspeed.metrics.stats import Samples, mann_whitney, t_quantile, variance
 from pytest_llmspeed.regression.looks import ONLY_LOOK, Look
 from pytest_llmspeed.regression.session_test import (
     FAMILY_P,
@@ -30,6 +29,7 @@ from pytest_llmspeed.regression.session_test import (
     LOW,
     MID,
     Location,
+    Shift,
     inflation_of,
     logs_of,
     woodruff,
@@ -66,28 +66,6 @@ def _is_usable(values: Sequence[float]) -> bool:
     return len(values) >= LEAST_REQUESTS and isfinite(sum(values))
 
 
-@dataclass(frozen=True, slots=True)
-class _Shift:
-    """The mean shift of the blocks at one location, in logs, larger is worse."""
-
-    location: Location
-    old: float
-    d: float
-    se: float
-    nu: float
-
-    @property
-    def p_slower(self) -> float:
-        return t_tail(self.d / self.se, self.nu)
-
-    @property
-    def p_faster(self) -> float:
-        return t_tail(-self.d / self.se, self.nu)
-
-    def half_width(self, level: float) -> float:
-        return t_quantile((1 + level) / 2, self.nu) * self.se
-
-
 class _Blocks:
     """The figures of one comparison, each computed once."""
 
@@ -97,29 +75,29 @@ class _Blocks:
         self.old, self.new = (logs_of([block[side] for block in blocks], sign) for side in (0, 1))
         self.low, self.mid = self._shift(LOW), self._shift(MID)
 
-    def _shift(self, location: Location) -> _Shift:
+    def _shift(self, location: Location) -> Shift:
         old, new = (side.quantiles(location.quantile) for side in (self.old, self.new))
         shifts = [after - before for before, after in zip(old, new, strict=True)]
         v = sum(_sampling_variance(side, location) for side in (self.old, self.new))
         weight, nu = location.prior_weight, location.prior_weight + self.count - 1
         prior = 2 * location.prior_sd**2 + v
         t2 = max((weight * prior + (self.count - 1) * variance(shifts)) / nu, v)
-        return _Shift(location, fmean(old), fmean(shifts), sqrt(t2 / self.count), nu)
+        return Shift(location, fmean(old), fmean(shifts), sqrt(t2 / self.count), t2, 0.0, nu)
 
     def comparison(self) -> Comparison:
         """The verdict, with the location that speaks for it."""
         verdict, shown, reason = self._verdict()
-        half = shown.half_width(0.95)
+        half = shown.half_width
         ends = sorted(exp(self.sign * end) for end in (shown.d - half, shown.d + half))
         alpha = min(shown.location.alpha, FAMILY_P / self.many)
         return Comparison(
             verdict=verdict,
             reason=reason,
-            baseline=exp(self.sign * self.mid.old),
-            now=exp(self.sign * (self.mid.old + self.mid.d)),
+            baseline=exp(self.sign * self.mid.baseline),
+            now=exp(self.sign * (self.mid.baseline + self.mid.d)),
             at="the median" if shown is self.mid else f"the fastest {LOW.quantile:.0%}",
-            at_baseline=exp(self.sign * shown.old),
-            at_now=exp(self.sign * (shown.old + shown.d)),
+            at_baseline=exp(self.sign * shown.baseline),
+            at_now=exp(self.sign * (shown.baseline + shown.d)),
             delta=exp(self.sign * shown.d),
             ci=(ends[0], ends[1]),
             p_samples=self._p_larger(self.new, self.old),
@@ -128,7 +106,7 @@ class _Blocks:
             blocks=self.count,
         )
 
-    def _verdict(self) -> tuple[Verdict, _Shift, Explanation | None]:
+    def _verdict(self) -> tuple[Verdict, Shift, Explanation | None]:
         flagged = self.mid.d >= LEAST_SHIFT and self._p_larger(self.new, self.old) <= FLAG_P
         if flagged:
             for shift in (self.low, self.mid):
@@ -138,13 +116,13 @@ class _Blocks:
             for shift in (self.low, self.mid):
                 if shift.d <= -LEAST_SHIFT and self._is_significant(shift, shift.p_faster):
                     return Verdict.FASTER, shift, None
-        bound = self.low.d + self.low.half_width(self.look.level)
+        bound = self.low.d + t_quantile((1 + self.look.level) / 2, self.low.nu) * self.low.se
         if not flagged and max(bound, self.mid.d) < PASSES_BELOW:
             return Verdict.PASSED, self.low, None
-        slowdown = exp(max(self.low.d + self.low.half_width(0.95), self.mid.d))
+        slowdown = exp(max(self.low.d + self.low.half_width, self.mid.d))
         return Verdict.INCONCLUSIVE, self.low, Reason.CANNOT_RULE_OUT(slowdown=slowdown)
 
-    def _is_significant(self, shift: _Shift, p: float) -> bool:
+    def _is_significant(self, shift: Shift, p: float) -> bool:
         return p <= shift.location.alpha * self.look.share and self.many * p <= FAMILY_P * self.look.share
 
     def _p_larger(self, first: Samples, second: Samples) -> float:
