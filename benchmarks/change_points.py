@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
-from noise_model import correlated
+from noise_model import Seconds, correlated
 from tabulate import tabulate
 
 from pytest_llmspeed.regression.change_points import change_points
@@ -20,11 +20,12 @@ LENGTHS = (10, 20, 50, 200)
 STEPS = (1.0, 1.05, 1.10, 1.20)
 
 
-def series(rng: np.random.Generator, n: int, correlation: float) -> np.ndarray:
+def series(rng: np.random.Generator, n: int, correlation: float) -> Seconds:
     """Return so many sessions of unchanged code, in ms."""
     logs = 0.03 * correlated(rng, correlation, 1, n)[0]
     outliers = rng.random(n) < 0.02
-    return 40.0 * np.exp(logs + outliers * np.log(rng.uniform(1.2, 1.5, n)))
+    values: Seconds = 40.0 * np.exp(logs + outliers * np.log(rng.uniform(1.2, 1.5, n)))
+    return values
 
 
 def share(n: int, step: float, correlation: float, cases: int, seed: int) -> float:

@@ -71,6 +71,7 @@ class Settings:
     strict: bool = False
     json: str | None = None
     markdown: str | None = None
+    report: str | None = None
     confirm: str | None = None
     defer: str | None = None
     second_look: str | None = None
@@ -107,6 +108,11 @@ class Settings:
     def markdown_file(self) -> Path | None:
         """The path of the Markdown report."""
         return None if self.markdown is None else self.cwd / self.markdown
+
+    @property
+    def html_file(self) -> Path | None:
+        """The path of the HTML report."""
+        return None if self.report is None else self.cwd / self.report
 
     @property
     def defer_file(self) -> Path | None:
@@ -190,6 +196,8 @@ class Settings:
         if self.update and (self.defer or self.second_look):
             which = "--llmspeed-defer" if self.defer else "--llmspeed-second-look"
             yield f"--llmspeed-update-baseline stores what one run decides: leave out {which}"
+        if self.report is not None and not self.report.endswith((".html", ".htm")):
+            yield f"--llmspeed-report={self.report}: the report is a page: name it FILE.html"
         if self.defer and self.second_look:
             yield "--llmspeed-defer is for a first job, --llmspeed-second-look for a second: leave one out"
         if self.accept is not None and not self.update:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-OPTIONAL = {"vllm", "llama_cpp"}
+OPTIONAL = {"vllm", "llama_cpp", "playwright"}
 SCRIPTS = sorted([*ROOT.glob("benchmarks/**/*.py"), *ROOT.glob(".ci/*.py")])
 
 

@@ -54,6 +54,11 @@ class History:
         sessions = self._of(record.environment).by_identity.get(record.identity, ())
         return window(sessions, record.identity, record.key)
 
+    def sessions(self, record: TestRecord) -> list[Session]:
+        """All stored sessions of a test under its key, oldest first."""
+        stored = self._of(record.environment).by_identity.get(record.identity, ())
+        return sorted((s for s in stored if s.key == record.key), key=lambda s: (s.started, s.run_id))
+
     def answers(self, environment: str, identity: str, backend: Backend, plan: PlannedCheck) -> Baseline:
         """The stored answers that a check of a test is compared with, those of its level's beginning.
 

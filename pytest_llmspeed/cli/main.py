@@ -96,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_compare(commands)
     _add_baseline(commands)
     _add_history(commands)
+    _add_report(commands)
     _add_calibrate(commands)
     _add_ab(commands)
     _add_bisect(commands)
@@ -160,6 +161,14 @@ def _add_history(commands: Commands) -> None:
         help="a store or a folder of reports (default: the project's)",
     )
     made.set_defaults(run=_history)
+
+
+def _add_report(commands: Commands) -> None:
+    made = _command(commands, "report", "a page to look at in a browser, of JSON reports")
+    about = "reports of pytest --llmspeed-json, or folders of them; the newest is shown, the others beside it"
+    made.add_argument("paths", metavar="RUN.json", nargs="+", type=Path, help=about)
+    made.add_argument("-o", "--output", metavar="FILE.html", type=Path, required=True, help="the page")
+    made.set_defaults(run=_report)
 
 
 def _add_calibrate(commands: Commands) -> None:
@@ -285,6 +294,12 @@ def _history(given: argparse.Namespace) -> Result:
     from pytest_llmspeed.cli.history import history
 
     return history(given.store, given.test)
+
+
+def _report(given: argparse.Namespace) -> Result:
+    from pytest_llmspeed.cli.report import report
+
+    return report(given.paths, given.output)
 
 
 def _calibrate(given: argparse.Namespace) -> Result:

@@ -91,6 +91,7 @@ def add(parser: pytest.Parser) -> None:
     )
     value("--llmspeed-disable", action="store_true", help="skip the tests that use an LLM; start nothing")
     value("--llmspeed-json", metavar="FILE", help="write a JSON report")
+    value("--llmspeed-report", metavar="FILE.html", help="write a report to look at in a browser")
     value("--llmspeed-markdown", metavar="FILE", help="write a markdown report")
     for name, (kind, default, about) in INI.items():
         parser.addini(f"llmspeed_{name}", about, type=kind, default=default)  # type: ignore[arg-type]
@@ -101,6 +102,8 @@ def check(config: pytest.Config) -> None:
     given = config.option
     configured = _ini(config)
     _check_smoke_run(given)
+    if given.llmspeed_report is not None:
+        _check_settings(read(config))
     if any((given.llmspeed_option, given.llmspeed_confirm, given.llmspeed_defer, given.llmspeed_second_look)):
         _check_settings(read(config))
     if given.llmspeed_second_look is not None:
@@ -130,7 +133,7 @@ def _check_reports(settings: Settings) -> None:
     from pytest_llmspeed.reports.files import check_writable
 
     try:
-        for report in (settings.json_file, settings.markdown_file, settings.defer_file):
+        for report in (settings.json_file, settings.markdown_file, settings.html_file, settings.defer_file):
             if report is not None:
                 check_writable(report)
     except StoreError as error:
@@ -197,7 +200,9 @@ def _check_smoke_run(given: argparse.Namespace) -> None:
 def reports_asked(config: pytest.Config) -> bool:
     """True if a report is to be written as a file, whatever ran."""
     option = config.option
-    return any((option.llmspeed_json, option.llmspeed_markdown, option.llmspeed_defer))
+    return any(
+        (option.llmspeed_json, option.llmspeed_markdown, option.llmspeed_report, option.llmspeed_defer)
+    )
 
 
 def _ini(config: pytest.Config) -> dict[str, Any]:
@@ -271,6 +276,7 @@ def read(config: pytest.Config) -> Settings:
         strict=given.llmspeed_strict,
         json=given.llmspeed_json,
         markdown=given.llmspeed_markdown,
+        report=given.llmspeed_report,
         confirm=given.llmspeed_confirm,
         defer=given.llmspeed_defer,
         second_look=given.llmspeed_second_look,

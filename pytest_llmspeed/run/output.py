@@ -42,7 +42,7 @@ class Output:
         if self._settings.update:
             self._not_stored = self._what_is_not_stored() if may_store else store.update_stopped()
         writers = [self._write_baselines] if self._settings.update and may_store else []
-        writers += [self._write_json, self._write_markdown, self._write_deferred]
+        writers += [self._write_json, self._write_markdown, self._write_html, self._write_deferred]
         for writer in writers:
             self._try(writer)
         failures = list(self._write_problems)
@@ -74,6 +74,13 @@ class Output:
     def _write_markdown(self) -> None:
         if path := self._settings.markdown_file:
             write_lines(path, self.markdown())
+
+    def _write_html(self) -> None:
+        if path := self._settings.html_file:
+            from pytest_llmspeed.reports.html.page import html_report
+
+            run, stored = self._results.finished, self._results.stored_sides()
+            write_lines(path, [html_report(run, stored, self._problems)])
 
     def _write_deferred(self) -> None:
         """Write the tests that want a second look, and tell GitHub whether there are any."""

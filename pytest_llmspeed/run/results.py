@@ -26,6 +26,7 @@ from pytest_llmspeed.quality.answers import Probed
 from pytest_llmspeed.quality.snapshot import to_stored
 from pytest_llmspeed.records.record import RunRecord, SuiteVerdict, TestRecord
 from pytest_llmspeed.regression.verdicts import Verdict
+from pytest_llmspeed.reports.stored_side import StoredSide
 from pytest_llmspeed.settings import Settings
 
 
@@ -175,6 +176,14 @@ class Results:
             not now.starts_level and now.replicate in {session.replicate for session in window.sessions}
             for window, now in held
         )
+
+    def stored_sides(self) -> dict[str, StoredSide]:
+        """Return the stored sessions of each test, and itself as a session, by node id."""
+        sides = {}
+        for nodeid, record in self.records.items():
+            window, now = self._held_against.get(nodeid) or self._hold(record)
+            sides[nodeid] = StoredSide(window.sessions, now, self.history.sessions(record))
+        return sides
 
     def _shown(self, path: Path) -> str:
         """A path as a person would type it here: relative where it lies below the working directory."""

@@ -1,0 +1,1 @@
+"""The HTML report: one file that opens offline, without a script."""
