@@ -61,7 +61,7 @@ import pytest
 
 @pytest.mark.llm_backend("llama-cpp", n_threads=1)
 def test_chat(llm_client):
-    llm_client.measure("Explain KV caching in one sentence.", max_tokens=16)
+    llm_client.measure("Explain KV caching in one sentence.", max_tokens=16, rounds=30)
 """
 BUSY = """\
 import os, random, sys, time

@@ -2,7 +2,7 @@
 
 A lock file for each device, in a folder of the user's own. The system releases the lock of a process
 that dies. Those who wait stand in a queue of ticket files, so that nobody who has just measured goes
-before somebody who waits.
+before somebody who waits. That queue, and who holds the lock, is what the package `filelock` lacks.
 """
 
 from __future__ import annotations
