@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pytest_llmspeed.baselines.report_set import Measured, read_reports
+from pytest_llmspeed.baselines.run_file import RunFile
 from pytest_llmspeed.baselines.sessions import Session
 from pytest_llmspeed.cli.output import Result, counted
 from pytest_llmspeed.errors import StoreError
-from pytest_llmspeed.records.record import RunRecord
+from pytest_llmspeed.records.record import RunRecord, SuiteVerdict, suite_from_builtins
 from pytest_llmspeed.reports.files import write_lines
 from pytest_llmspeed.reports.html.page import html_report
 from pytest_llmspeed.reports.stored_side import StoredSide
@@ -41,6 +42,7 @@ def report(paths: Sequence[Path], target: Path) -> Result:
         facts=file.run.get("environment") or {},
         options=file.run.get("options") or {},
         tests=tuple(each.record for each in now),
+        suite=_suite(file),
     )
     write_lines(target, [html_report(run, dict(_stored(now, before)))])
     return Result(
@@ -48,6 +50,15 @@ def report(paths: Sequence[Path], target: Path) -> Result:
         shown={"schema": SCHEMA, "file": str(target), "tests": len(now), "earlier": len(_runs(before))},
         warnings=tuple(problem for found in sets for problem in found.problems),
     )
+
+
+def _suite(file: RunFile) -> SuiteVerdict | None:
+    """What the tests of a run say together, None where its file does not say; raises `StoreError`."""
+    try:
+        return suite_from_builtins(file.run.get("suite_verdict"))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = f"run.suite_verdict: {type(error).__name__}: {error}"
+        raise StoreError(f"{file.path} is corrupt ({what}); restore or delete it") from error
 
 
 def _stored(now: Sequence[Measured], before: Sequence[Session]) -> Iterator[tuple[str, StoredSide]]:

@@ -214,6 +214,24 @@ def _suite_to_builtins(suite: SuiteVerdict) -> dict[str, Any]:
     }
 
 
+def suite_from_builtins(shown: Mapping[str, Any] | None) -> SuiteVerdict | None:
+    """Return the verdict on the suite that `run_to_builtins` showed (figures as rounded there)."""
+    if shown is None:
+        return None
+    return SuiteVerdict(
+        verdict=Verdict(shown["verdict"]),
+        shifts=tuple(
+            SuiteShift(**{**shift, "verdict": Verdict(shift["verdict"]), "ci": tuple(shift["ci"])})
+            for shift in shown["shifts"]
+        ),
+        alone=tuple(
+            (each["nodeid"], comparison_from_builtins({k: v for k, v in each.items() if k != "nodeid"}))
+            for each in shown["alone"]
+        ),
+        accepted=shown["accepted"],
+    )
+
+
 def test_to_builtins(record: TestRecord, *, text: bool) -> dict[str, Any]:
     """Return a test as the report shows it; `text=False` leaves the answers out."""
     backend = record.backend

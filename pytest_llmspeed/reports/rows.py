@@ -206,9 +206,9 @@ def once(sentences_by_test: Sequence[tuple[str, Sequence[str]]]) -> Iterator[Add
 
 def counts(records: Sequence[TestRecord]) -> str:
     """Return one line that says how many tests were measured and what was found."""
-    found = Counter(_word(record) for record in records)
+    found = Counter(word_of(record) for record in records)
     order = [verdict.value for verdict in Verdict]
-    parts = [f"{found[word]} {_spoken(word)}" for word in sorted(found, key=lambda w: _place(order, w))]
+    parts = [f"{found[word]} {spoken(word)}" for word in sorted(found, key=lambda w: _place(order, w))]
     missed = sum(check.kept is False for record in records for check in record.budgets)
     if missed:
         parts.append(f"{counted(missed, 'budget')} missed")
@@ -220,7 +220,7 @@ def _place(order: list[str], word: str) -> int:
     return order.index(word) if word in order else len(order)
 
 
-def _word(record: TestRecord) -> str:
+def word_of(record: TestRecord) -> str:
     """Return what the counting line calls a test."""
     if record.partial:
         return "interrupted"
@@ -237,5 +237,6 @@ def _was_measured(record: TestRecord) -> bool:
     return record.verdict is not None or record.partial or bool(record.measurement.samples)
 
 
-def _spoken(word: str) -> str:
+def spoken(word: str) -> str:
+    """Return the word of a verdict as a sentence says it."""
     return "without baseline" if word == Verdict.NO_BASELINE else word

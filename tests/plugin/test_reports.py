@@ -149,6 +149,29 @@ def test_the_markdown_report_has_what_failed_and_all_rows_folded(project: Projec
     assert "<details>" in text
 
 
+def test_the_page_has_the_verdicts_and_figures_and_no_answer(project: Project) -> None:
+    """Prompts and answers are nowhere in it."""
+    project.write(MEASURE)
+    assert project.run("--llmspeed-report=new/page.html").ret == 1
+    page = (project.path / "new" / "page.html").read_text(encoding="utf-8")
+    assert "2 tests measured: 1 without baseline, 1 failed by a budget, 1 budget missed" in page
+    assert "tpot_p90_ms ≤ 1 ms" in page
+    assert page.count("requests: the wait for the first output") == 2
+    assert "the secret prompt" not in page
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"), [("taken.html", "it is a folder"), ("page.txt", "name it FILE.html")]
+)
+def test_a_page_that_could_not_be_written_stops_the_run(project: Project, name: str, problem: str) -> None:
+    """Before anything is measured."""
+    project.write(MEASURE)
+    (project.path / "taken.html").mkdir()
+    result = project.run(f"--llmspeed-report={name}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    shows(result, problem)
+
+
 def test_a_markdown_report_that_cannot_be_written_is_told(project: Project) -> None:
     """The run then does not end well, and the baseline and the other reports are written all the same."""
     project.write(TAKEN_MEANWHILE)

@@ -12,7 +12,7 @@ from math import isfinite
 
 from markupsafe import Markup
 
-WIDTH, LEFT, RIGHT, TOP = 360, 46, 8, 8
+WIDTH, LEFT, RIGHT, TOP = 360, 56, 8, 8
 LEAST_SPAN = 0.25
 """An axis spans at least this share of its largest value, so that noise does not look like news."""
 Label = Callable[[float], str]
@@ -99,8 +99,8 @@ def waterfall(bars: Sequence[Bar], label: Label) -> Markup:
         ticks = "".join(f"M{x(at)} {top}v{row - 4}" for at in bar.tokens)
         parts.append(_path(ticks, "tokens"))
         parts.append(_text(LEFT - 4, top + 7, str(number + 1), "end"))
-    shown = (x.low, (x.low + x.high) / 2, x.high * 0.97)
-    parts += [_text(x(at), height - 6, label(at), "middle") for at in shown]
+    shown = ((x.low, "start"), ((x.low + x.high) / 2, "middle"), (x.high, "end"))
+    parts += [_text(x(at), height - 6, label(at), anchor) for at, anchor in shown]
     return _svg(parts, height, f"{len(bars)} requests: the wait for the first output, then the tokens")
 
 
