@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from helpers.project import CONFTEST, INI, SCRIPTED_ENGINE
@@ -239,6 +240,29 @@ def test_a_killed_experiment_leaves_no_process_and_no_worktree_in_the_way(reposi
     assert said.code in (1, 125), said.err
     listed = subprocess.run(["git", "worktree", "list"], capture_output=True, text=True, check=True)
     assert len(listed.stdout.splitlines()) == 1
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+def test_a_killed_run_is_told_and_leaves_nothing(project):
+    """SIGKILL of a child: its side has measured nothing."""
+    process = started(project, "--new", slow(1), "--form", "runs")
+    deadline = time.monotonic() + 60
+    while not (running := [pid for pid in children_of(project) if is_a_run(pid)]):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(int(running[0]), signal.SIGKILL)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 125
+    assert "the old side (as it is here) measured nothing: pytest ended with exit code -9" in err
+    assert all_gone(project)
+
+
+def is_a_run(pid):
+    """True of a run of pytest that the experiment has started."""
+    try:
+        return b"--llmspeed-json=" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def test_an_experiment_is_kept_as_a_folder_of_reports(project, llmspeed):
