@@ -43,7 +43,7 @@ def test_it_runs_in_its_folder_and_tells_its_end_and_its_output(tmp_path):
     code = "import os, sys; print(os.getcwd()); print('wrong', file=sys.stderr); sys.exit(3)"
     ended = run(python(code), tmp_path, ENV)
     assert ended.code == 3
-    assert ended.output.split() == [str(tmp_path), "wrong"]
+    assert ended.output.splitlines() == [str(tmp_path), "wrong"]
     assert ended.last_lines == f"  {tmp_path}\n  wrong"
 
 

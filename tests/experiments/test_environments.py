@@ -1,5 +1,6 @@
 """Overlay environments: what is asked comes first, everything else is of this environment."""
 
+import shlex
 import subprocess
 import zipfile
 
@@ -26,14 +27,14 @@ def wheel(tmp_path):
         archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: tabulate\nVersion: 99.0\n")
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
-    return f"--no-index {path}"
+    return f"--no-index {shlex.quote(str(path))}"
 
 
 def seen_by(python):
     """What an interpreter imports, without the test's own paths."""
     code = "import tabulate, pytest_llmspeed, pytest; print(tabulate.VERSION, pytest_llmspeed.__file__)"
     done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=True, cwd="/")
-    return done.stdout.split()
+    return done.stdout.rstrip().split(maxsplit=1)
 
 
 def test_what_is_asked_comes_before_what_is_there_and_is_made_once(cache, wheel):
